@@ -52,7 +52,7 @@ use common::{Done, PATIENCE, Running};
 use ringside_measure::latency::Latency;
 use ringside_measure::schema::{Document, LabCell, LabResult, LatencyKind, LoadKind, Outcome};
 use ringside_netlab::testing::is_root;
-use ringside_netlab::wait_until;
+use ringside_netlab::{End, wait_until};
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
 
 /// Each run has threads on both CPUs: two tests at once would only measure each other.
@@ -101,6 +101,13 @@ fn start(scratch: &Scratch, line: &str) -> Running {
 
 fn run(scratch: &Scratch, line: &str) -> Done {
     start(scratch, line).end()
+}
+
+/// The same on the host that has this end.
+fn start_at(end: &End, scratch: &Scratch, line: &str) -> Running {
+    let mut command = common::ringside(end, &format!("lab {line}"));
+    command.current_dir(&scratch.0);
+    Running::new(command)
 }
 
 const HOSTS: &str = "\
@@ -204,6 +211,27 @@ fn quiet(result: &LabResult) -> Vec<&LabCell> {
     cells
 }
 
+/// What is measured in a cell, and whether beside loads.
+type Row<'c> = (&'c str, LatencyKind, bool);
+
+fn rows<'c>(cells: impl IntoIterator<Item = &'c LabCell>) -> Vec<Row<'c>> {
+    let row = |cell: &'c LabCell| {
+        (
+            cell.path.as_str(),
+            cell.latency.kind,
+            cell.condition == LoadKind::Foreign,
+        )
+    };
+    cells.into_iter().map(row).collect()
+}
+
+/// Each of these idle, and then loaded.
+fn idle_and_loaded<'c>(of: &[(&'c str, LatencyKind)]) -> Vec<Row<'c>> {
+    of.iter()
+        .flat_map(|(path, kind)| [false, true].map(|is_loaded| (*path, *kind, is_loaded)))
+        .collect()
+}
+
 /// What holds of each cell that was measured.
 fn check_cell(cell: &LabCell) {
     if cell.turns_left_out > 0 && cell.unavailable.is_some() {
@@ -251,24 +279,9 @@ fn a_short_run_has_a_matrix_json_and_a_report() {
         (2, false, "udp")
     );
     result.cells.iter().for_each(check_cell);
-    let told: Vec<_> = result
-        .cells
-        .iter()
-        .map(|cell| {
-            (
-                cell.path.as_str(),
-                cell.latency.kind,
-                cell.condition == LoadKind::Foreign,
-            )
-        })
-        .collect();
     let (rtt, one_way) = (LatencyKind::RoundTrip, LatencyKind::OneWay);
     let expected = [("udp", rtt), ("udp", one_way), ("packet", one_way), ("xsk", rtt)];
-    let expected: Vec<_> = expected
-        .into_iter()
-        .flat_map(|(name, kind)| [(name, kind, false), (name, kind, true)])
-        .collect();
-    assert_eq!(told, expected);
+    assert_eq!(rows(&result.cells), idle_and_loaded(&expected));
     for cell in &result.cells {
         let is_loaded = cell.condition == LoadKind::Foreign;
         assert_eq!(cell.loads.len(), usize::from(is_loaded), "{cell:#?}");

@@ -142,9 +142,13 @@ impl Guests {
 
     /// The machine of one.
     pub(super) fn machine(&self, plan: &Plan, number: usize) -> Result<&Guest> {
+        Ok(&self.booted(plan, number)?.guest)
+    }
+
+    fn booted(&self, plan: &Plan, number: usize) -> Result<&Machine> {
         let wanted = plan.guests.get(number).map(|guest| guest.machine);
         let found = self.machines.iter().find(|machine| Some(machine.number) == wanted);
-        Ok(&found.context("a guest that was booted")?.guest)
+        found.context("a guest that was booted")
     }
 
     /// Whether the programs run that carry their packets, and the connections are there.
@@ -184,9 +188,7 @@ impl Guests {
     /// What is to be said of a guest whose server is lost: by what else it was looked for, and what became of it.
     fn lost(&self, plan: &Plan, number: usize, why: &str) -> Result<String> {
         let name = &plan.guests[number].name;
-        let wanted = plan.guests[number].machine;
-        let machine = self.machines.iter().find(|machine| machine.number == wanted);
-        let machine = machine.context("a guest that was booted")?;
+        let machine = self.booted(plan, number)?;
         if machine.guest.answers_within(AGENT) {
             return Ok(format!(
                 "the guest {name}: {why}; its agent answers over its serial port"

@@ -409,26 +409,17 @@ impl Plan {
     /// What is worth to be known before it is run.
     pub(super) fn notes(&self) -> Vec<String> {
         let few = |probe: &&Probe| self.samples(probe) < 1_000 * latency::SAMPLES_BEYOND;
-        let names: Vec<&str> = self
-            .probes
-            .iter()
-            .filter(few)
-            .map(|probe| probe.name.as_str())
-            .collect();
-        let few = (!names.is_empty()).then(|| {
-            format!(
-                "p99.9 takes 10000 probes of a cell, rate x turn x rounds: too few for it in {}",
-                names.join(", ")
-            )
-        });
+        let few = self.probes.iter().filter(few).map(|probe| probe.name.as_str());
         let has_one_clock = |of: &&Schedule| of.most_clock_offset_ns.is_some() && matches!(of.way, Way::Link { .. });
-        let one: Vec<&str> = (self.schedules.iter().filter(has_one_clock))
-            .map(|of| of.name.as_str())
-            .collect();
-        let one = (!one.is_empty()).then(|| {
+        let one = self.schedules.iter().filter(has_one_clock).map(|of| of.name.as_str());
+        let [few, one] =
+            [few.collect::<Vec<_>>(), one.collect()].map(|names| (!names.is_empty()).then(|| names.join(", ")));
+        let few = few.map(|names| {
+            format!("p99.9 takes 10000 probes of a cell, rate x turn x rounds: too few for it in {names}")
+        });
+        let one = one.map(|names| {
             format!(
-                "both ends of {} have one clock, which is not off itself: max-clock-offset refuses nothing there",
-                one.join(", ")
+                "both ends of {names} have one clock, which is not off itself: max-clock-offset refuses nothing there"
             )
         });
         few.into_iter().chain(one).collect()

@@ -15,7 +15,7 @@ use ringside_wire::MacAddr;
 use crate::lab::schedule::{self, Kept, Program};
 use crate::lab::{listens, own_program};
 use crate::left::Left;
-use crate::run::streams::{ClockArgs, Gate, PtpArgs};
+use crate::run::streams::{PtpArgs, clock_state};
 use crate::steer::{Installed, Settings, Watch};
 use crate::stop::Stop;
 
@@ -79,12 +79,8 @@ impl Errand {
             Wanted::Loads(end) => loads(end, own, bounds).map(Self::Loads),
             Wanted::Guest(_) => bail!("a guest is started elsewhere"),
             Wanted::Clock => {
-                let args = ClockArgs {
-                    max_clock_offset: None,
-                    ptp: bounds.ptp.clone(),
-                };
-                let gate = Gate::read(&args, &Interface::by_name(interface)?);
-                Ok(Self::Clock(Box::new(gate.state)))
+                let state = clock_state(bounds.ptp, &Interface::by_name(interface)?);
+                Ok(Self::Clock(Box::new(state)))
             }
         }
     }

@@ -10,10 +10,7 @@ use ringside_nic::netlink::has_generic_family;
 
 use super::broken::State;
 use super::guests::{PATIENCE, all_children_of};
-use super::together::folders_of;
-use super::{
-    HOSTS, Scratch, alone, assert_nothing_is_left_of, check_cell, has_ended, kill, probe, quiet, result, unwrapped,
-};
+use super::{HOSTS, Scratch, alone, check_cell, kill, probe, quiet, result, unwrapped};
 
 const LOAD: &str = "[[load]]\nname = \"tcp\"\nkind = \"tcp\"\nbitrate = \"8M\"\n";
 
@@ -89,8 +86,7 @@ fn what_this_machine_cannot_have_is_a_row_with_the_reason() {
     let running = state.start(&scratch, "run my.toml --into run --json");
     let pid = running.pid();
     let done = running.end().good();
-    assert_nothing_is_left_of(pid);
-    assert_eq!((folders_of(pid), state.changes()), (Vec::new(), Vec::new()));
+    state.assert_nothing_is_left_of(pid, &[]);
     let result = result(&done.out);
     check_cell(cell(&result, "plain"));
     assert_eq!(result.cells.len(), lacks.len() + 1);
@@ -157,9 +153,7 @@ fn a_guest_is_reached_by_macvtap_a_switch_and_af_xdp() {
         assert_eq!(attachment, Some(path), "{result:#?}");
         assert!(done.err.contains(&format!("| {path}")), "{}", done.err);
     }
-    assert_nothing_is_left_of(pid);
-    assert!(children.iter().all(|pid| has_ended(*pid)), "{children:?}");
-    assert_eq!((folders_of(pid), state.changes()), (Vec::new(), Vec::new()));
+    state.assert_nothing_is_left_of(pid, &children);
     let clean = state.start(&scratch, "clean run").end().good();
     assert_eq!(clean.err, "");
     assert!(!clean.out.contains(&format!("rs-{pid}-")), "{clean:#?}");
@@ -200,13 +194,13 @@ fn a_guests_memory_is_served_by_a_program_until_that_is_killed() {
         "{told}"
     );
     assert_eq!(done.err.matches("ringside: ").count(), 1, "one error: {}", done.err);
-    check_nothing_is_left(&state, pid, &children);
+    state.assert_nothing_is_left_of(pid, &children);
 
     // The same guest once more, until all is measured.
     let running = state.start(&scratch, "run my.toml --into run --json --resume");
     let pid = running.pid();
     let done = running.end_within(PATIENCE).good();
-    check_nothing_is_left(&state, pid, &[]);
+    state.assert_nothing_is_left_of(pid, &[]);
     let result = result(&done.out);
     assert_eq!((result.cells.len(), result.rounds), (2, ROUNDS), "{result:#?}");
     // Few machines are quiet in all rounds of so many.
@@ -241,10 +235,4 @@ fn check_load(result: &LabResult) {
         let bits = cell.loads[0].received_bits_per_s;
         assert!(bits.is_some_and(|bits| bits > 1.5e6), "{cell:#?}");
     }
-}
-
-fn check_nothing_is_left(state: &State, pid: u32, children: &[u32]) {
-    assert_nothing_is_left_of(pid);
-    assert!(children.iter().all(|pid| has_ended(*pid)), "{children:?}");
-    assert_eq!((folders_of(pid), state.changes()), (Vec::new(), Vec::new()));
 }

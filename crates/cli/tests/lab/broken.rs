@@ -8,6 +8,7 @@ use std::path::Path;
 use ringside_measure::schema::{LabResult, LatencyKind, LoadKind};
 use ringside_netlab::End;
 
+use super::together::folders_of;
 use super::*;
 
 /// A directory for changes of its own: nobody else's start puts back what a killed lab of these tests has left.
@@ -28,6 +29,13 @@ impl State {
             .current_dir(&scratch.0)
             .env(STATE_DIR, &self.0);
         Running::new(command)
+    }
+
+    /// Nothing is left of a run, nor of what it had started.
+    pub(super) fn assert_nothing_is_left_of(&self, pid: u32, children: &[u32]) {
+        assert_nothing_is_left_of(pid);
+        assert!(children.iter().all(|pid| has_ended(*pid)), "{children:?}");
+        assert_eq!((folders_of(pid), self.changes()), (Vec::new(), Vec::new()));
     }
 
     fn start_at(&self, end: &End, scratch: &Scratch, line: &str) -> Running {

@@ -7,8 +7,8 @@ use ringside_measure::schema::{LabCell, LabClocks, LaunchBy, LoadKind};
 use ringside_netlab::testing::is_root;
 use ringside_nic::clock::Discipline;
 
-use super::common::{self, Running, ptp};
-use super::{Scratch, alone, cannot_be_run, check_cell, result, unwrapped};
+use super::common::{self, ptp};
+use super::{Scratch, alone, cannot_be_run, check_cell, result, start_at, unwrapped};
 
 const HEAD: &str = "rounds = 1\nturn = \"200ms\"\nsettle = \"10ms\"\n[[host]]\nname = \"me\"\nplace = \"here\"\n";
 
@@ -43,9 +43,9 @@ fn another_machine_steers_and_keeps_schedules() {
         );
     }
     scratch.lab(&content);
-    let mut command = common::ringside(&hosts.a, "lab run my.toml --into run --json");
-    command.current_dir(&scratch.0);
-    let done = Running::new(command).end().good();
+    let done = start_at(&hosts.a, &scratch, "run my.toml --into run --json")
+        .end()
+        .good();
     let result = result(&done.out);
     // Idle, and beside the loads.
     let paths = [
@@ -176,11 +176,7 @@ fn what_cannot_be_done_elsewhere_is_told_before_it_begins() {
     ] {
         let content = HEAD.replace("200ms", turn) + &far(row.right.b.ipv4) + what;
         scratch.lab(&content);
-        let lab = |line: &str| {
-            let mut command = common::ringside(near, &format!("lab {line}"));
-            command.current_dir(&scratch.0);
-            Running::new(command).end()
-        };
+        let lab = |line: &str| start_at(near, &scratch, line).end();
         let checked = lab("check my.toml");
         let checked = match why {
             None => unwrapped(&checked.good().out),
@@ -215,11 +211,7 @@ fn clocks_that_are_not_right_enough_are_refused() {
     }
     let (_alone, scratch) = (alone(), Scratch::new());
     let (hosts, folder) = (common::lab("lab-else", 1), ptp::Folder::new());
-    let lab = |line: &str| {
-        let mut command = common::ringside(&hosts.a, &format!("lab {line}"));
-        command.current_dir(&scratch.0);
-        Running::new(command).end()
-    };
+    let lab = |line: &str| start_at(&hosts.a, &scratch, line).end();
     let write = |most: &str, keys: &str| {
         let mut content = HEAD.to_owned() + &far(hosts.b.ipv4);
         for (name, from, to) in [("there", "me", "far"), ("back", "far", "me")] {
@@ -324,11 +316,7 @@ fn a_server_that_may_not_says_so() {
     content += "[[probe]]\nname = \"p\"\nfrom = \"me\"\nto = \"far\"\nwith = \"udp\"\n\
                 [[schedule]]\nname = \"s\"\nfrom = \"me\"\nto = \"far\"\nclass = [\"5:0us:500us\"]\n";
     scratch.lab(&content);
-    let lab = |line: &str| {
-        let mut command = common::ringside(&hosts.a, &format!("lab {line}"));
-        command.current_dir(&scratch.0);
-        Running::new(command).end()
-    };
+    let lab = |line: &str| start_at(&hosts.a, &scratch, line).end();
     let checked = unwrapped(&lab("check my.toml").good().out);
     let row = format!("Not to be had here, s PCP 5: the host far ({}): ", hosts.b.ipv4);
     assert!(
@@ -362,9 +350,7 @@ fn a_run_that_is_interrupted_leaves_the_server_as_it_was() {
     let mut content = HEAD.replace("200ms", "60s") + &far(hosts.b.ipv4);
     content += "[[schedule]]\nname = \"s\"\nfrom = \"far\"\nto = \"me\"\nvia = \"af-xdp\"\nuncertainty = \"20ms\"\nclass = [\"5:0us:500us\"]\n";
     scratch.lab(&content);
-    let mut command = common::ringside(&hosts.a, "lab run my.toml --into run --json");
-    command.current_dir(&scratch.0);
-    let run = Running::new(command);
+    let run = start_at(&hosts.a, &scratch, "run my.toml --into run --json");
     server.wait_for("a talker for a lab");
     let done = run.interrupt();
     assert!(!done.status.success(), "{}", done.err);

@@ -13,7 +13,10 @@ use ringside_netlab::{Device, Lab, VethConfig, wait_until};
 use super::common::{self, Running, Settings};
 use super::guests::{PATIENCE, machine_of};
 use super::together::folders_of;
-use super::{Scratch, alone, cannot_be_run, check_cell, has_ended, kill, namespaces_of, result, turns};
+use super::{
+    Scratch, alone, cannot_be_run, check_cell, has_ended, idle_and_loaded, kill, namespaces_of, result, rows, start_at,
+    turns,
+};
 
 /// How long a machine may take to be gone with all that is of it.
 const GONE: Duration = Duration::from_secs(20);
@@ -58,9 +61,13 @@ impl Wires {
     }
 
     fn lab(&self, scratch: &Scratch, line: &str) -> Running {
-        let mut command = common::ringside(&self.first.a, &format!("lab {line}"));
-        command.current_dir(&scratch.0);
-        Running::new(command)
+        start_at(&self.first.a, scratch, line)
+    }
+
+    /// The server's own sockets are open.
+    fn answers(&self) {
+        let ping = format!("ping {} --far-via af-xdp --count 5", self.first.b.ipv4);
+        common::run(&self.first.a, &ping).good();
     }
 
     fn far(&self) -> String {
@@ -304,22 +311,8 @@ fn a_guest_behind_another_machine_is_reached_over_the_wire() {
         assert!(cell.probes.received >= 10 && cell.clock.is_some(), "{cell:#?}");
     }
     cells.iter().copied().for_each(check);
-    let cells: Vec<_> = cells
-        .iter()
-        .map(|cell| {
-            (
-                cell.path.as_str(),
-                cell.latency.kind,
-                cell.condition == LoadKind::Foreign,
-            )
-        })
-        .collect();
     let expected = [("beside", RoundTrip), ("bridged", RoundTrip), ("bridged", OneWay)];
-    let expected: Vec<_> = expected
-        .into_iter()
-        .flat_map(|(name, kind)| [(name, kind, false), (name, kind, true)])
-        .collect();
-    assert_eq!(cells, expected);
+    assert_eq!(rows(cells), idle_and_loaded(&expected));
     // The guest's kernel is followed, its host's is not, and that is told.
     for stages in &result.stages {
         let traced = stages.traced.as_ref().unwrap_or_else(|| panic!("{stages:#?}"));
@@ -339,9 +332,7 @@ fn a_guest_behind_another_machine_is_reached_over_the_wire() {
         );
     }
     assert_eq!(result.stages.len(), 2, "{result:#?}");
-    // Its own sockets are open again.
-    let ping = format!("ping {} --far-via af-xdp --count 5", wires.first.b.ipv4);
-    common::run(&wires.first.a, &ping).good();
+    wires.answers();
     let said = server.interrupt().good().err;
     assert_eq!(said.matches("a guest for a lab").count(), 1, "{said}");
     assert!(
@@ -405,15 +396,11 @@ fn a_killed_run_leaves_no_guest_on_the_other_machine() {
     wires.are_as_before(server.pid(), &before);
     assert!(has_ended(machine));
     // What was measured is a result.
-    let mut report = common::ringside(&wires.first.a, "lab report run -o part.json");
-    report.current_dir(&scratch.0);
-    Running::new(report).end().good();
+    wires.lab(&scratch, "report run -o part.json").end().good();
     let part = result(&fs::read_to_string(scratch.path("part.json")).unwrap());
     assert!(part.interrupted, "{part:#?}");
     part.cells.iter().for_each(check);
-    // The server goes on.
-    let ping = format!("ping {} --far-via af-xdp --count 5", wires.first.b.ipv4);
-    common::run(&wires.first.a, &ping).good();
+    wires.answers();
     server.interrupt().good();
 }
 

@@ -12,8 +12,7 @@ use rustix::mount::{MountFlags, mount_remount};
 
 use super::broken::State;
 use super::common::Running;
-use super::together::folders_of;
-use super::{Scratch, Small, alone, assert_nothing_is_left_of, has_ended, kill, run_whole, turns};
+use super::{Scratch, Small, alone, kill, run_whole, turns};
 
 /// How long an emulated guest and its turns may take on a machine that does other things.
 pub(super) const PATIENCE: Duration = Duration::from_secs(400);
@@ -391,9 +390,7 @@ fn a_guest_that_is_killed_ends_the_run_with_one_error() {
     let console = scratch.path("run/console-tap-bridge.log");
     assert!(told.contains(console.to_str().expect("a path")), "{told}");
     assert!(console.is_file(), "{told}");
-    assert_nothing_is_left_of(pid);
-    assert!(children.iter().all(|pid| has_ended(*pid)), "{children:?}");
-    assert_eq!((folders_of(pid), state.changes()), (Vec::new(), Vec::new()));
+    state.assert_nothing_is_left_of(pid, &children);
 }
 
 #[test]
@@ -430,12 +427,8 @@ fn a_disk_that_is_full_ends_a_run_and_its_guest() {
     );
     assert!(told.contains("make room, then go on with --resume"), "{told}");
     assert_eq!(done.err.matches("ringside: ").count(), 1, "one error: {}", done.err);
-    assert_nothing_is_left_of(pid);
-    assert!(
-        !children.is_empty() && children.iter().all(|pid| has_ended(*pid)),
-        "{children:?}"
-    );
-    assert_eq!((folders_of(pid), state.changes()), (Vec::new(), Vec::new()));
+    assert!(!children.is_empty());
+    state.assert_nothing_is_left_of(pid, &children);
 }
 
 /// Children of all threads of a process: a machine is started by one of its own.

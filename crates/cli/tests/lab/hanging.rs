@@ -9,8 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::broken::State;
 use super::guests::{PATIENCE, all_children_of, machine_of};
-use super::together::folders_of;
-use super::{Scratch, alone, assert_nothing_is_left_of, has_ended, unwrapped};
+use super::{Scratch, alone, unwrapped};
 
 /// Far longer than it may take until it is noticed.
 const TURN: Duration = Duration::from_secs(90);
@@ -53,12 +52,8 @@ fn hangs(rest: &str, turn: &str) {
         assert!(told.contains(words), "{words}: {told}");
     }
     assert_eq!(done.err.matches("ringside: ").count(), 1, "one error: {}", done.err);
-    assert_nothing_is_left_of(pid);
-    assert!(
-        children.contains(&machine) && children.iter().all(|pid| has_ended(*pid)),
-        "{children:?}"
-    );
-    assert_eq!((folders_of(pid), state.changes()), (Vec::new(), Vec::new()));
+    assert!(children.contains(&machine), "{children:?}");
+    state.assert_nothing_is_left_of(pid, &children);
 }
 
 /// Also beside streams to it, which only get slower, and with its virtual CPUs pinned, which is to be put back.

@@ -1,16 +1,16 @@
 //! Another machine, known by the `ringside serve` there: a namespace of this one, and for stages, which take another kernel, a guest that the lab
 //! does not know as one, whose receiver is made to stand still, too. One boot.
 
-use ringside_measure::schema::{LabStages, LatencyKind, LoadKind, StageResult};
+use ringside_measure::schema::{LabStages, LatencyKind, StageResult};
 use ringside_measure::trace::{Point, Stage};
 use ringside_netlab::attach::{AttachConfig, Attachment, Uplink, Way};
 use ringside_netlab::guest::{Agent, Guest, GuestChild, GuestConfig, Kernel};
 use ringside_netlab::testing::is_root;
 use ringside_netlab::{Lab, VethConfig};
 
-use super::common::{self, Running};
+use super::common;
 use super::guests::PATIENCE;
-use super::{Scratch, alone, check_cell, result};
+use super::{Scratch, alone, check_cell, result, rows, start_at};
 
 const RINGSIDE: &str = env!("CARGO_BIN_EXE_ringside");
 
@@ -42,23 +42,11 @@ fn another_machine_answers_by_its_server() {
         content += &format!("[[probe]]\nname = {name:?}\nfrom = \"me\"\nto = \"far\"\nwith = {name:?}\n{keys}");
     }
     scratch.lab(&content);
-    let mut command = common::ringside(&hosts.a, "lab run my.toml --into run --json");
-    command.current_dir(&scratch.0);
-    let result = result(&Running::new(command).end().good().out);
-    let cells: Vec<(&str, LatencyKind, bool)> = result
-        .cells
-        .iter()
-        .map(|cell| {
-            (
-                cell.path.as_str(),
-                cell.latency.kind,
-                cell.condition == LoadKind::Foreign,
-            )
-        })
-        .collect();
+    let run = start_at(&hosts.a, &scratch, "run my.toml --into run --json");
+    let result = result(&run.end().good().out);
     use LatencyKind::{OneWay, RoundTrip};
     assert_eq!(
-        cells,
+        rows(&result.cells),
         [
             ("udp", RoundTrip, false),
             ("udp", RoundTrip, true),
@@ -158,9 +146,8 @@ impl Far {
              [[host]]\nname = \"far\"\nserve = \"10.77.41.2\"\n\
              [[probe]]\nname = \"p\"\nfrom = \"me\"\nto = \"far\"\nwith = \"udp\"\nrate = {rate}\n"
         ));
-        let mut command = common::ringside(&self.lab.a, &format!("lab run my.toml --into {into} --json"));
-        command.current_dir(&scratch.0);
-        let mut result = result(&Running::new(command).end_within(PATIENCE).good().out);
+        let run = start_at(&self.lab.a, scratch, &format!("run my.toml --into {into} --json"));
+        let mut result = result(&run.end_within(PATIENCE).good().out);
         let stages = result.stages.pop().unwrap_or_else(|| panic!("{result:#?}"));
         assert!(stages.is_round_trip && stages.unavailable.is_none(), "{stages:#?}");
         let path = stages.traced.as_ref().expect("traced");

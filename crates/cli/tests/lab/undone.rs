@@ -8,7 +8,7 @@ use ringside_netlab::{End, Lab};
 
 use super::broken::rps;
 use super::common::{self, Running};
-use super::{Scratch, alone, result};
+use super::{Scratch, alone, result, start_at};
 
 const HEAD: &str = "rounds = 1\nsettle = \"10ms\"\n[[host]]\nname = \"me\"\nplace = \"here\"\n";
 const STEERED: &str = "[[steering]]\nname = \"rps\"\nhost = \"far\"\nrps = [\"0=0\"]\n\
@@ -22,9 +22,7 @@ fn far(turn: &str, hosts: &Lab, rest: &str) -> String {
 }
 
 fn lab(hosts: &Lab, scratch: &Scratch, line: &str) -> Running {
-    let mut command = common::ringside(&hosts.a, &format!("lab {line}"));
-    command.current_dir(&scratch.0);
-    Running::new(command)
+    start_at(&hosts.a, scratch, line)
 }
 
 /// Somebody else's hand.

@@ -10,7 +10,7 @@ use ringside_measure::schema::{ClockState, LabClocks};
 use super::{Remote, errand};
 use crate::lab::plan::{Host, Plan, Schedule, Way};
 use crate::left::Left;
-use crate::run::streams::{ClockArgs, Gate, refusal, us};
+use crate::run::streams::{clock_state, refusal, us};
 use crate::serve::RemoteArgs;
 use crate::stop::Stop;
 
@@ -25,12 +25,8 @@ pub(in crate::lab) fn lacks(plan: &Plan, host: usize, remote: &RemoteArgs) -> Re
             continue;
         };
         let there = asked(remote)?;
-        let args = ClockArgs {
-            max_clock_offset: None,
-            ptp: schedule.ptp.clone(),
-        };
         let way = remote.way()?.context("a server has an address")?;
-        let here = Gate::read(&args, &way.interface).state;
+        let here = clock_state(&schedule.ptp, &way.interface);
         let of = |host: &Host, state: &ClockState| refusal(state, most).map(|why| format!("{}: {why}", host.named()));
         let [near, far] = [schedule.from, host].map(|number| &plan.hosts[number]);
         let whys: Vec<String> = [of(near, &here), of(far, &there)].into_iter().flatten().collect();

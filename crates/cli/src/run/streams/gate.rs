@@ -55,37 +55,10 @@ pub(crate) struct Gate {
 impl Gate {
     /// Asks all who may know.
     pub(crate) fn read(args: &ClockArgs, interface: &Interface) -> Self {
-        let (ptp, silent) = match ask(&args.ptp) {
-            Ok(Some(told)) if told.knows_its_offset() => (Some(told), None),
-            // It tells an offset of 0 then.
-            Ok(Some(_)) => (
-                None,
-                Some("ptp4l has no master, or has not measured the path to it yet".to_owned()),
-            ),
-            Ok(None) => (None, Some("there is no ptp4l".to_owned())),
-            Err(error) => (None, Some(format!("ptp4l: {error}"))),
-        };
-        let discipline = Discipline::read().ok();
-        let phc = phc(interface);
-        let monotonic = Offset::<Monotonic, Tai>::measure();
-        let mut state = ClockState {
-            kernel_is_synchronised: discipline.map(|kernel| kernel.is_synchronised),
-            kernel_most_error_ns: discipline
-                .filter(|kernel| kernel.is_synchronised)
-                .map(|kernel| kernel.most_error_ns),
-            tai_offset_s: discipline.map(|kernel| kernel.tai_offset_s),
-            tai_less_monotonic_ns: Some(monotonic.delta_ns()),
-            tai_less_monotonic_uncertainty_ns: Some(monotonic.uncertainty_ns()),
-            ptp4l_offset_ns: ptp.map(|told| told.offset_ns),
-            ptp4l_path_delay_ns: ptp.map(|told| told.path_delay_ns),
-            ptp4l_steps_removed: ptp.map(|told| told.steps_removed),
-            ptp4l_silence: silent,
-            phc_offset_ns: phc.map(|(offset, _)| offset),
-            phc_uncertainty_ns: phc.map(|(_, uncertainty)| uncertainty),
+        let state = ClockState {
             most_offset_ns: args.max_clock_offset,
-            ..ClockState::default()
+            ..clock_state(&args.ptp, interface)
         };
-        judge(&mut state);
         Self { state }
     }
 
@@ -128,6 +101,41 @@ impl Gate {
         ) = monotonic.unzip();
         whole
     }
+}
+
+/// What is known of the clock, by all who may know.
+pub(crate) fn clock_state(args: &PtpArgs, interface: &Interface) -> ClockState {
+    let (ptp, silent) = match ask(args) {
+        Ok(Some(told)) if told.knows_its_offset() => (Some(told), None),
+        // It tells an offset of 0 then.
+        Ok(Some(_)) => (
+            None,
+            Some("ptp4l has no master, or has not measured the path to it yet".to_owned()),
+        ),
+        Ok(None) => (None, Some("there is no ptp4l".to_owned())),
+        Err(error) => (None, Some(format!("ptp4l: {error}"))),
+    };
+    let discipline = Discipline::read().ok();
+    let phc = phc(interface);
+    let monotonic = Offset::<Monotonic, Tai>::measure();
+    let mut state = ClockState {
+        kernel_is_synchronised: discipline.map(|kernel| kernel.is_synchronised),
+        kernel_most_error_ns: discipline
+            .filter(|kernel| kernel.is_synchronised)
+            .map(|kernel| kernel.most_error_ns),
+        tai_offset_s: discipline.map(|kernel| kernel.tai_offset_s),
+        tai_less_monotonic_ns: Some(monotonic.delta_ns()),
+        tai_less_monotonic_uncertainty_ns: Some(monotonic.uncertainty_ns()),
+        ptp4l_offset_ns: ptp.map(|told| told.offset_ns),
+        ptp4l_path_delay_ns: ptp.map(|told| told.path_delay_ns),
+        ptp4l_steps_removed: ptp.map(|told| told.steps_removed),
+        ptp4l_silence: silent,
+        phc_offset_ns: phc.map(|(offset, _)| offset),
+        phc_uncertainty_ns: phc.map(|(_, uncertainty)| uncertainty),
+        ..ClockState::default()
+    };
+    judge(&mut state);
+    state
 }
 
 /// Why a clock does not do, where it may be off by so much at the most.

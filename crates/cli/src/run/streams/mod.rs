@@ -10,7 +10,7 @@ use ringside_measure::schedule::{Class, Schedule, nanos};
 use ringside_wire::{ethernet, vlan};
 
 pub(crate) use arrivals::Arrivals;
-pub(crate) use gate::{ClockArgs, Gate, PtpArgs, refusal, us};
+pub(crate) use gate::{ClockArgs, Gate, PtpArgs, clock_state, refusal, us};
 pub(crate) use text::text;
 
 /// The schedule. The same for both ends.
