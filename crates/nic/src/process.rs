@@ -1,6 +1,7 @@
 //! Processes, told from later ones that have the same number.
 
 use std::fs;
+use std::str::SplitAsciiWhitespace;
 
 /// When a process or thread started, in clock ticks since boot; `None` if it does not live.
 ///
@@ -68,24 +69,25 @@ pub fn ran(id: u32) -> Option<(u64, u32)> {
 /// From field 3 of `/proc/PID/stat`: proc_pid_stat(5).
 pub fn is_stopped(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat
-        .rsplit_once(')')
-        .and_then(|(_, rest)| rest.split_ascii_whitespace().next());
-    matches!(state, Some("T" | "t"))
+    matches!(fields(&stat).and_then(|mut fields| fields.next()), Some("T" | "t"))
 }
 
-/// Fields of `/proc/PID/stat`: proc_pid_stat(5). The second one, the command, may hold spaces and brackets.
+/// Fields of `/proc/PID/stat` from the state on, which is field 3: proc_pid_stat(5). The one before, the command, may hold spaces and brackets.
+fn fields(stat: &str) -> Option<SplitAsciiWhitespace<'_>> {
+    Some(stat.rsplit_once(')')?.1.split_ascii_whitespace())
+}
+
 fn parse_start_time(stat: &str) -> Option<u64> {
     parse_stat(stat).map(|(start, _)| start)
 }
 
 /// When it started, and the CPU that it was on last.
 fn parse_stat(stat: &str) -> Option<(u64, u32)> {
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    let mut fields = fields(stat)?;
     if matches!(fields.next()?, "Z" | "X" | "x") {
         return None;
     }
-    // State is field 3, the start time field 22, the CPU field 39.
+    // The start time is field 22, the CPU field 39.
     let start = fields.nth(18)?.parse().ok()?;
     Some((start, fields.nth(16)?.parse().ok()?))
 }

@@ -572,4 +572,4 @@ const fn kinds() -> [&'static str; 3] {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

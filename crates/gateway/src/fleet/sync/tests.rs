@@ -1,6 +1,6 @@
 //! A gateway that follows an etcd which exists in memory alone, whose answers are late, fail and break off.
 
-mod etcd;
+pub(crate) mod etcd;
 mod world;
 
 use proptest::prelude::*;

@@ -1,6 +1,5 @@
 //! What packets go by while what is bound to both ends of them becomes otherwise, and the rules of it.
 
-use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,7 +15,8 @@ use super::*;
 use crate::fleet::Status;
 use crate::fleet::item::Item;
 use crate::fleet::key::Block;
-use crate::fleet::sync::{Action, Failed, Input, Page, Pages, Pair, Pulse, Sync, Timing};
+use crate::fleet::sync::tests::etcd::Etcd;
+use crate::fleet::sync::{Action, Failed, Input, Pulse, Sync, Timing};
 use crate::fleet::value::Entry;
 use crate::model::Tables;
 use crate::model::applier::{Applier, Done};
@@ -210,50 +210,6 @@ fn what_is_said_together_is_seen_together() {
     }
 }
 
-/// etcd, as far as it is listed.
-#[derive(Default)]
-struct Etcd {
-    keys: BTreeMap<Vec<u8>, Vec<u8>>,
-    revision: u64,
-}
-
-impl Etcd {
-    fn hold(&mut self, items: Vec<Item>) {
-        self.revision += 1;
-        for item in items {
-            let key = item.key().to_string().into_bytes();
-            match item.write() {
-                Some(value) => _ = self.keys.insert(key, value),
-                None => _ = self.keys.remove(&key),
-            }
-        }
-    }
-
-    /// A key a page.
-    fn list(&self, pages: &Pages) -> Page {
-        let is_asked = |key: &[u8]| {
-            key.starts_with(pages.kind.as_bytes())
-                && pages.after.as_deref().is_none_or(|after| key > after)
-                && pages.before.as_deref().is_none_or(|before| key < before)
-        };
-        let mut found = self
-            .keys
-            .iter()
-            .filter(|(key, _)| is_asked(key))
-            .map(|(key, value)| Pair {
-                key: key.clone(),
-                value: Some(value.clone()),
-                revision: self.revision,
-            });
-        let pairs = found.next().into_iter().collect();
-        Page {
-            revision: self.revision,
-            pairs,
-            more: found.next().is_some(),
-        }
-    }
-}
-
 /// What had to be watched was compacted, and all of it is listed, page after page: packets go by what was, until they go by what is.
 #[test]
 fn what_is_listed_anew_is_seen_at_once() {
@@ -261,7 +217,7 @@ fn what_is_listed_anew_is_seen_at_once() {
     let (copy, _copies) = std::sync::mpsc::channel();
     let status = Arc::new(Status::new(Duration::from_secs(5)));
     let mut applier = Applier::of_fleet(Book::new(Arc::clone(&tables)), status, copy);
-    let mut etcd = Etcd::default();
+    let mut etcd = Etcd::new();
     let Change::Neighbor(statement) = sender() else {
         unreachable!()
     };
@@ -281,13 +237,13 @@ fn what_is_listed_anew_is_seen_at_once() {
                     now,
                     Input::Pulse(Ok(Pulse {
                         revision: etcd.revision,
-                        cluster: 1,
-                        fleet: Some(b"this one".to_vec()),
+                        cluster: etcd.cluster,
+                        fleet: etcd.fleet.clone(),
                     })),
                 ),
                 Some(Action::List(asked)) => {
                     pages += 1;
-                    sync.handle(now, Input::Listed(Ok(etcd.list(&asked))));
+                    sync.handle(now, Input::Listed(etcd.list(&asked, 1)));
                 }
                 Some(Action::Tell(tell)) => {
                     applier.take(Done::Told { tell, mark: None });

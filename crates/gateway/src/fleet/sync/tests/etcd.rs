@@ -21,9 +21,9 @@ pub(crate) enum Fault {
 }
 
 #[derive(Debug)]
-pub(super) struct Etcd {
-    pub(super) cluster: u64,
-    pub(super) revision: u64,
+pub(crate) struct Etcd {
+    pub(crate) cluster: u64,
+    pub(crate) revision: u64,
     compacted: u64,
     /// In order.
     history: Vec<Pair>,
@@ -31,7 +31,7 @@ pub(super) struct Etcd {
     /// A fault has come about.
     pub(super) has_lost: bool,
     pub(super) progress_is_ahead: bool,
-    pub(super) fleet: Option<Vec<u8>>,
+    pub(crate) fleet: Option<Vec<u8>>,
 }
 
 /// One of a few keys, of each kind, in three networks.
@@ -62,7 +62,7 @@ fn value(number: u8, version: u64) -> Vec<u8> {
 }
 
 impl Etcd {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let fleet = b"this one".to_vec();
         Self {
             cluster: 1,
@@ -92,6 +92,18 @@ impl Etcd {
             self.history.push(Pair {
                 key: name,
                 value: version.map(|version| value(number, version)),
+                revision: self.revision,
+            });
+        }
+    }
+
+    /// In one transaction, what these say.
+    pub(crate) fn hold(&mut self, items: Vec<Item>) {
+        self.revision += 1;
+        for item in items {
+            self.history.push(Pair {
+                key: item.key().to_string().into_bytes(),
+                value: item.write(),
                 revision: self.revision,
             });
         }
@@ -142,7 +154,7 @@ impl Etcd {
             .collect()
     }
 
-    pub(super) fn list(
+    pub(crate) fn list(
         &self,
         Pages {
             kind,
