@@ -118,7 +118,8 @@ static __always_inline int is_steered(const struct sk_buff *skb)
 	queue = queue ? queue - 1 : 0;
 	if (queue >= dev->real_num_rx_queues)
 		return 0;
-	of = (void *)((__u64)dev->_rx + queue * bpf_core_type_size(struct netdev_rx_queue));
+	/* Read, not looked at: what comes from looking is a pointer, to which Linux 6.1 lets nothing be added. */
+	of = (void *)((__u64)BPF_CORE_READ(dev, _rx) + queue * bpf_core_type_size(struct netdev_rx_queue));
 	return BPF_CORE_READ(of, rps_map) != 0;
 }
 

@@ -20,7 +20,6 @@ const DEBIAN_12: &str = "linux-image-cloud-amd64/bookworm";
 const PATIENCE: Duration = Duration::from_mins(15);
 
 #[test]
-#[ignore = "make test-guests runs it"]
 fn debian_12s_kernel_takes_the_programs() {
     let kernel = Kernel::named(DEBIAN_12).expect("a kernel for guests");
     assert!(kernel.release.starts_with("6.1."), "{}", kernel.release);
