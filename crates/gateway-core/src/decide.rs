@@ -23,24 +23,23 @@ use crate::conntrack::Place;
 use crate::flow::Flow;
 use crate::lane::{self, Lane};
 use crate::rewrite::{Route, complete_outer, forward, headers_len, leaves_in_place, outer_len, source_port};
-use crate::table::{BindingReader, Encapsulation, Host, HostId, HostReader, Neighbor, NeighborReader};
+use crate::table::{BindingReader, Encapsulation, Host, HostId, HostReader, Neighbor, NeighborReader, address_of};
 use crate::{Buffer, Class, Content, DropReason, Firewall, Packet, TenantAddress, Vni};
 
 pub use cacheable::Cacheable;
 pub use rules::Judged;
 pub use settings::{PortSettings, Settings};
 
-/// What becomes of a packet.
+/// What becomes of a packet. In a register: what goes through memory behind the stores to a packet waits until the CPU has its lines for
+/// itself, which costs more than the decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     /// The kernel's: it is not for the gateway.
     Kernel,
-    /// Send it on, edited, to this port.
+    /// Send it on, edited. [`Burst::cacheable`] says what the fast path may take over.
     Send {
-        /// The port.
+        /// The port that it leaves by.
         port: u8,
-        /// What the fast path may take over, if anything.
-        cache: Cacheable,
     },
     /// It is an answer now: send it to the port that it came from.
     Answer,
@@ -58,6 +57,16 @@ impl Decision {
     pub const fn is_edited(&self) -> bool {
         matches!(self, Self::Send { .. } | Self::Answer | Self::Complain(_))
     }
+}
+
+const _: () = assert!(size_of::<Decision>() <= 8);
+
+/// What the fast path may take over of a packet that is sent on.
+#[derive(Debug, Clone, Copy)]
+enum Handed {
+    /// A packet of the lane, to the receiver of this key.
+    Plain(u64),
+    Other(Cacheable),
 }
 
 /// Decides about bursts, for one worker.
@@ -90,6 +99,8 @@ pub struct Decider {
     has_policy: bool,
     /// The rules that there were before anything of the burst was looked up.
     generation: u64,
+    /// Of the packet that was decided about last.
+    handed: Handed,
 }
 
 /// Receiver, and sender if it was looked up and is known.
@@ -126,6 +137,7 @@ impl Decider {
             found: vec![None; 2 * burst],
             has_policy: true,
             generation: 0,
+            handed: Handed::Other(Cacheable::Nothing),
         }
     }
 
@@ -226,6 +238,15 @@ impl Decider {
         self.look_up().next(now, in_port, frame)
     }
 
+    /// What the fast path may take over, if the packet that was decided about last is sent on.
+    #[must_use]
+    pub fn cacheable(&self) -> Cacheable {
+        match self.handed {
+            Handed::Plain(key) => Cacheable::Neighbor(address_of(key)),
+            Handed::Other(cacheable) => cacheable,
+        }
+    }
+
     /// True if its sender may be told what is wrong with it, and one more is not too much.
     fn may_complain(&mut self, now: u64, frame: &[u8], packet: &Packet) -> bool {
         // First: what nobody is told of takes nothing from those who are.
@@ -312,29 +333,30 @@ impl Decider {
         ends: Ends,
     ) -> Decision {
         match self.try_to_send_on(now, frame, packet, flow, ends) {
-            Ok(decision) => decision,
+            Ok((decision, cacheable)) => {
+                self.handed = Handed::Other(cacheable);
+                decision
+            }
             Err((reason, Some(trouble))) => self.refuse(now, frame, packet, in_port, (reason, trouble)),
             Err((reason, None)) => Decision::Drop(reason),
         }
     }
 
-    /// Sends on a packet of the lane; one whose receiver takes more than that goes the long way after all.
+    /// Sends on the next packet of the lane; one whose receiver takes more than that goes the long way after all.
     #[inline]
-    fn send_plain(&mut self, now: u64, in_port: u8, frame: &mut impl Buffer, receiver: Option<Neighbor>) -> Decision {
-        let Some(receiver) = receiver else {
+    fn send_plain(&mut self, now: u64, in_port: u8, frame: &mut impl Buffer, number: usize) -> Decision {
+        let Some(receiver) = self.plain[number] else {
             return Decision::Drop(DropReason::NoNeighbor);
         };
         if receiver.policy == 0
             && let Some(host) = self.hosts.find_plain(receiver.host)
-            && let Some(number) = host.port.or((self.settings.ports.len() == 1).then_some(0))
-            && let Some(port) = self.settings.ports.get(usize::from(number))
+            && let Some(by) = host.port.or((self.settings.ports.len() == 1).then_some(0))
+            && let Some(port) = self.settings.ports.get(usize::from(by))
             && !host.geneve
-            && let Some(to) = lane::send(frame.bytes_mut(), receiver.mac, &host, port)
+            && lane::send(frame.bytes_mut(), receiver.mac, &host, port)
         {
-            return Decision::Send {
-                port: number,
-                cache: Cacheable::Neighbor(to),
-            };
+            self.handed = Handed::Plain(self.keys[number]);
+            return Decision::Send { port: by };
         }
         match Packet::classify(frame.bytes(), &self.settings.underlay) {
             Class::Tenant(packet) => self.send_on(now, in_port, frame, &packet, None, (receiver, None)),
@@ -350,7 +372,7 @@ impl Decider {
         packet: &Packet,
         flow: Option<Flow>,
         (receiver, sender): Ends,
-    ) -> Result<Decision, (DropReason, Option<Trouble>)> {
+    ) -> Result<(Decision, Cacheable), (DropReason, Option<Trouble>)> {
         let drop = |reason| (reason, None);
         let host = self.hosts.find(receiver.host).ok_or(drop(DropReason::NoNeighbor))?;
         if self.settings.source_check && !self.is_from_its_host(frame.bytes(), packet, sender) {
@@ -360,7 +382,7 @@ impl Decider {
             .judge(now, frame.bytes(), packet, flow, (receiver, sender))
             .map_err(drop)?;
         let (Some(host_mac), Some(port)) = (host.mac, self.settings.port_to(&host)) else {
-            return Ok(Decision::Wait(receiver.host));
+            return Ok((Decision::Wait(receiver.host), Cacheable::Nothing));
         };
         let route = self
             .route(packet, frame.bytes(), &host, (port, host_mac))
@@ -382,7 +404,7 @@ impl Decider {
             true => cache.of_worker(sender.is_some()),
             false => cache,
         };
-        Ok(Decision::Send { port, cache })
+        Ok((Decision::Send { port }, cache))
     }
 
     fn is_from_its_host(&mut self, frame: &[u8], packet: &Packet, sender: Option<Neighbor>) -> bool {
@@ -460,10 +482,10 @@ impl Burst<'_> {
     /// After the last packet that was read.
     pub fn next(&mut self, now: u64, in_port: u8, frame: &mut impl Buffer) -> Decision {
         self.packet += 1;
+        self.decider.handed = Handed::Other(Cacheable::Nothing);
         if self.decider.is_plain[self.packet - 1] {
-            let receiver = self.decider.plain[self.plain];
             self.plain += 1;
-            return self.decider.send_plain(now, in_port, frame, receiver);
+            return self.decider.send_plain(now, in_port, frame, self.plain - 1);
         }
         let class = self.decider.classes[self.class];
         let has_sender = self.decider.has_sender[self.class];
@@ -490,6 +512,12 @@ impl Burst<'_> {
                 }
             }
         }
+    }
+
+    /// What the fast path may take over, if the packet that was decided about last is sent on.
+    #[must_use]
+    pub fn cacheable(&self) -> Cacheable {
+        self.decider.cacheable()
     }
 
     /// The next packet, if it is a tenant's: for whoever watches. `frame` is what was read.

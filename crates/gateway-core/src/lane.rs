@@ -3,14 +3,14 @@
 //! depends on what came before. Whatever is not exactly so goes the long way, which decides the same and more; what is done here
 //! is what it would do. The XDP program has the same lane (`gateway_lane.h`).
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use ringside_wire::MacAddr;
 use ringside_wire::checksum::Sum;
 
 use crate::decide::{PortSettings, Settings};
 use crate::table::PlainHost;
-use crate::{TenantAddress, Vni};
+use crate::Vni;
 
 /// Where headers begin in such a packet.
 const IP: usize = 14;
@@ -129,19 +129,16 @@ fn is_upper_plain(headers: &Headers, upper: &[u8], length: u16) -> bool {
     }
 }
 
-/// Sends a packet of the lane on: to this address. None: nothing is done, and it goes the long way.
+/// Sends a packet of the lane on. False: nothing is done, and it goes the long way.
 #[inline]
-pub(crate) fn send(
-    frame: &mut [u8],
-    receiver: MacAddr,
-    host: &PlainHost,
-    port: &PortSettings,
-) -> Option<TenantAddress> {
-    let headers = frame.first_chunk_mut::<UPPER>()?;
-    let own = port.v4?.octets();
+pub(crate) fn send(frame: &mut [u8], receiver: MacAddr, host: &PlainHost, port: &PortSettings) -> bool {
+    let (Some(headers), Some(own)) = (frame.first_chunk_mut::<UPPER>(), port.v4) else {
+        return false;
+    };
+    let own = own.octets();
     let routed = headers[INNER..INNER + 6] != receiver.0;
     if word(headers, IP + 2) > port.mtu.min(host.mtu) || (routed && headers[INNER_IP + 8] <= 1) {
-        return None;
+        return false;
     }
     // What the outer UDP checksum covers, before and after.
     let mut old = Sum::of(&headers[IP + 12..IP + 20]);
@@ -152,11 +149,11 @@ pub(crate) fn send(
     headers[IP + 16..IP + 20].copy_from_slice(&host.ip);
     one_less(headers, IP, old, new);
     if routed {
-        let before = Sum::of(&headers[INNER_IP + 8..INNER_IP + 12]).bytes(&headers[INNER..INNER + 6]);
+        // The tenant's IP header sums up to the same afterwards.
+        old = old.bytes(&headers[INNER..INNER + 6]);
+        new = new.bytes(&receiver.0);
         headers[INNER..INNER + 6].copy_from_slice(&receiver.0);
         one_less(headers, INNER_IP, Sum::ZERO, Sum::ZERO);
-        let after = Sum::of(&headers[INNER_IP + 8..INNER_IP + 12]).bytes(&receiver.0);
-        (old, new) = (old.and(before), new.and(after));
     }
     let check = word(headers, UDP + 6);
     if check != 0 {
@@ -166,11 +163,7 @@ pub(crate) fn send(
         };
         headers[UDP + 6..UDP + 8].copy_from_slice(&check.to_be_bytes());
     }
-    let vni = Vni::new(long(headers, TUNNEL + 4) >> 8)?;
-    Some(TenantAddress::new(
-        vni,
-        Ipv4Addr::from(long(headers, INNER_IP + 16)).into(),
-    ))
+    true
 }
 
 /// Takes one from a header's time to live; the checksum follows this, and what else was replaced.

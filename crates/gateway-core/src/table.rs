@@ -22,6 +22,7 @@ pub use bindings::{BindingReader, Bindings};
 pub(crate) use hosts::PlainHost;
 pub use hosts::{Encapsulation, Host, HostId, HostReader, Hosts, Limit};
 pub use neighbors::{Neighbor, NeighborReader, NeighborWriter, Neighbors, Put, Removed};
+pub(crate) use slot::address_of;
 
 #[cfg(test)]
 mod tests;

@@ -68,7 +68,7 @@ pub(crate) struct Bed {
 
 /// What user space decides by.
 pub(crate) struct Core {
-    decider: Decider,
+    pub(crate) decider: Decider,
     pub(crate) conntrack: Arc<Conntrack>,
     // The tables of the decider's readers.
     _neighbors: Neighbors,

@@ -120,8 +120,10 @@ impl Bed {
     /// What follows from a decision: connections that are open now go to the program; and after one has ended all is made anew, so
     /// that packets which follow meet one that is open.
     pub(crate) fn follow(&mut self, decision: Decision) {
-        let Decision::Send { cache, .. } = decision else { return };
-        match cache {
+        if !matches!(decision, Decision::Send { .. }) {
+            return;
+        }
+        match self.core.decider.cacheable() {
             Cacheable::Connection { connection, .. } => self.hand_over(connection),
             Cacheable::Ended(_) => {
                 let gone: Vec<_> = self.handed.drain().collect();

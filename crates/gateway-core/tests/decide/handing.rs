@@ -52,9 +52,8 @@ impl Bed {
     /// As a worker and who keeps the caches do it.
     fn handed(&mut self, frame: &[u8]) -> Cacheable {
         let decision = self.judge(frame);
-        let Decision::Send { cache, .. } = decision else {
-            panic!("{decision:?}");
-        };
+        assert!(matches!(decision, Decision::Send { .. }), "{decision:?}");
+        let cache = self.decider.cacheable();
         if let Cacheable::Connection { connection, .. } = cache {
             assert!(self.decider.firewall().conntrack().hand_over(connection).is_some());
         }

@@ -92,7 +92,7 @@ impl Desk<'_> {
         no_room: impl FnOnce(HostId) -> Option<DropReason>,
     ) -> (Decision, Option<Box<Shown>>) {
         let read = whole.as_ref().map_or(packet.bytes(), Buffer::bytes);
-        let shown = self.take(decisions, read, (packet.bytes(), packet.length()));
+        let mut shown = self.take(decisions, read, (packet.bytes(), packet.length()));
         let decision = match whole {
             None => decisions.next(self.now, self.port, packet),
             Some(mut whole) => match decisions.next(self.now, self.port, &mut whole) {
@@ -106,7 +106,10 @@ impl Desk<'_> {
             Decision::Wait(host) => no_room(host).map_or(decision, Decision::Drop),
             decision => decision,
         };
-        self.show(shown.as_deref(), decision, packet.bytes());
+        if let Some(shown) = &mut shown {
+            shown.cacheable = decisions.cacheable();
+            self.show(Some(shown), decision, packet.bytes());
+        }
         (decision, shown)
     }
 

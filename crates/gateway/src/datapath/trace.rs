@@ -45,6 +45,8 @@ pub(super) struct Shown {
     bytes: Vec<u8>,
     /// Which rules it meets.
     pub(super) rules: Judged,
+    /// What the fast path takes over, once that is decided.
+    pub(super) cacheable: Cacheable,
 }
 
 impl Wanted {
@@ -63,6 +65,7 @@ impl Wanted {
             length,
             bytes: bytes[..bytes.len().min(SHOWN)].to_vec(),
             rules: [None; 2],
+            cacheable: Cacheable::Nothing,
         })
     }
 
@@ -86,7 +89,7 @@ impl Wanted {
             interface: self.ports.name(port),
             queue,
             vni: shown.vni.map(Vni::number),
-            decision: by_worker(decision, after) + &by_rules(decision, shown.rules),
+            decision: by_worker(decision, shown.cacheable, after) + &by_rules(decision, shown.rules),
             length: u32::try_from(shown.length).unwrap_or(u32::MAX),
             bytes: shown.bytes.clone(),
             lost: 0,
@@ -97,11 +100,11 @@ impl Wanted {
     }
 }
 
-fn by_worker(decision: Decision, after: &[u8]) -> String {
+fn by_worker(decision: Decision, cacheable: Cacheable, after: &[u8]) -> String {
     match decision {
         Decision::Kernel => format!("dropped: {}", DropReason::NotOurs.name()),
-        Decision::Send { cache, .. } => {
-            let cached = match cache {
+        Decision::Send { .. } => {
+            let cached = match cacheable {
                 Cacheable::Nothing => "",
                 Cacheable::Neighbor(_) => "; the next are the fast path's",
                 Cacheable::Connection { .. } => "; the next of its connection are the fast path's",

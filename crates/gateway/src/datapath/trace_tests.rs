@@ -7,10 +7,7 @@ use super::*;
 /// What is sent on, many times as much as there is room for, pushes nothing out that is dropped.
 #[test]
 fn what_is_sent_on_takes_no_room_from_what_is_dropped() {
-    let sent = Decision::Send {
-        port: 0,
-        cache: Cacheable::Nothing,
-    };
+    let sent = Decision::Send { port: 0 };
     let (wanted, other) = (DropReason::IngressDenied, DropReason::NoNeighbor);
     let told = |drops| {
         let (tell, told) = crossbeam_channel::bounded(WAITING);
@@ -50,10 +47,7 @@ fn what_is_sent_on_takes_no_room_from_what_is_dropped() {
 
 #[test]
 fn rules_are_named_where_something_is_sent_on() {
-    let sent = Decision::Send {
-        port: 0,
-        cache: Cacheable::Nothing,
-    };
+    let sent = Decision::Send { port: 0 };
     let (three, seven) = (Some(Ok(RuleId(3))), Some(Ok(RuleId(7))));
     assert_eq!(by_rules(sent, [None; 2]), "");
     assert_eq!(by_rules(sent, [three, None]), "; egress rule 3 allows it");
@@ -112,7 +106,7 @@ fn what_a_sender_is_told_is_shown() {
         if encapsulation == Encapsulation::Geneve {
             sent.options = vec![1, 2, 3, 1, 9, 9, 9, 9];
         }
-        let said = by_worker(Decision::Complain(DropReason::TooBig), &sent.bytes());
+        let said = by_worker(Decision::Complain(DropReason::TooBig), Cacheable::Nothing, &sent.bytes());
         assert_eq!(
             said,
             "dropped: too-big; its sender is told by ICMP: no more than 1350 bytes go there"
@@ -123,6 +117,6 @@ fn what_a_sender_is_told_is_shown() {
     }
     v4[34] = 11;
     let expired = Sent::new(hosts[0], Encapsulation::Vxlan, 42, v4).bytes();
-    let said = by_worker(Decision::Complain(DropReason::InnerTtl), &expired);
+    let said = by_worker(Decision::Complain(DropReason::InnerTtl), Cacheable::Nothing, &expired);
     assert_eq!(said, "dropped: inner-ttl; its sender is told by ICMP");
 }

@@ -348,9 +348,10 @@ impl Worker<'_> {
             let no_room = |host| (!waiting.has_room(host)).then_some(DropReason::HostQueueFull);
             let (decision, shown) = desk.decide(&mut decisions, &mut Edit(&mut packet), whole, no_room);
             match decision {
-                Decision::Send { port: by, cache } => {
-                    let of_connection = matches!(cache, Cacheable::Connection { .. } | Cacheable::Ended(_));
-                    if let Some(flow) = flow.filter(|_| !of_connection) {
+                Decision::Send { port: by } => {
+                    if let Some(flow) = flow
+                        && matches!(decisions.cacheable(), Cacheable::Nothing | Cacheable::Neighbor(_))
+                    {
                         self.counters.tell(Full::Flows, &self.tell.flows, flow);
                     }
                     if by == port {
@@ -360,8 +361,9 @@ impl Worker<'_> {
                     } else {
                         self.leaving.push(Leaving(by, packet.keep(), decision, shown));
                     }
-                    if self.tell.fast && cache != Cacheable::Nothing {
-                        self.counters.tell(Full::Caches, &self.tell.cacheable, (cache, epoch));
+                    let cacheable = self.tell.fast.then(|| decisions.cacheable());
+                    if let Some(cacheable) = cacheable.filter(|cacheable| *cacheable != Cacheable::Nothing) {
+                        self.counters.tell(Full::Caches, &self.tell.cacheable, (cacheable, epoch));
                     }
                 }
                 Decision::Answer => {

@@ -50,19 +50,21 @@ pub fn decide(input: &[u8]) {
             .iter()
             .map(|frame| {
                 let mut buffer = Roomy::new(frame, front, back);
-                (burst.next(now, 0, &mut buffer), buffer.bytes().to_vec())
+                let decision = burst.next(now, 0, &mut buffer);
+                (decision, burst.cacheable(), buffer.bytes().to_vec())
             })
             .collect();
-        for (frame, (decision, after)) in frames.iter().zip(&decided) {
+        for (frame, (decision, cacheable, after)) in frames.iter().zip(&decided) {
             let mut buffer = Roomy::new(frame, front, back);
             let again = alone.decide(now, 0, true, &mut buffer);
-            assert_eq!((again, buffer.bytes()), (*decision, &after[..]), "together, alone");
+            let together = (*decision, *cacheable, &after[..]);
+            assert_eq!((again, alone.cacheable(), buffer.bytes()), together, "together, alone");
             if let (Decision::Complain(_), Class::Tenant(packet)) =
                 (decision, Packet::classify(frame, &world.settings.underlay))
             {
                 *errors.entry(packet.vni).or_default() += 1;
             }
-            history.check(&world, frame, *decision, after);
+            history.check(&world, frame, (*decision, *cacheable), after);
         }
         let most = world.settings.errors_per_second.saturating_add(1);
         assert!(errors.values().all(|&count| count <= most), "{errors:?}");
@@ -90,7 +92,7 @@ fn numbers(ends: Ends) -> [u16; 2] {
 }
 
 impl History {
-    fn check(&mut self, world: &World, frame: &[u8], decision: Decision, after: &[u8]) {
+    fn check(&mut self, world: &World, frame: &[u8], (decision, cacheable): (Decision, Cacheable), after: &[u8]) {
         let class = Packet::classify(frame, &world.settings.underlay);
         let packet = match class {
             Class::NotOurs => return assert_eq!((decision, after), (Decision::Kernel, frame)),
@@ -121,13 +123,13 @@ impl History {
                 assert!(matches!(packet.content, Content::WhoHas { .. }), "{packet:?}");
                 case.is_answer(receiver.mac);
             }
-            Decision::Send { port, cache } => {
+            Decision::Send { port } => {
                 assert!(is_resolved && is_allowed && comes_from_its_host, "{packet:?} {host:?}");
                 case.is_sent_on(port, &host, receiver.mac);
                 let bound = self.ends_bound(world, &packet);
                 assert!(
-                    bound == [None; 2] || !matches!(cache, Cacheable::Neighbor(_)),
-                    "{cache:?}"
+                    bound == [None; 2] || !matches!(cacheable, Cacheable::Neighbor(_)),
+                    "{cacheable:?}"
                 );
             }
             Decision::Complain(reason) => {
