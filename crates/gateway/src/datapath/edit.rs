@@ -83,16 +83,17 @@ pub(super) struct Desk<'a> {
 
 impl Desk<'_> {
     /// Decides about the next packet of a burst, which was read from `whole` if it is in several frames. `no_room`: why one cannot
-    /// wait for its host. What was shown of it comes back for [`Desk::comes_to`].
+    /// wait for its host. `shown` is what is shown of it, for [`Desk::comes_to`]; beside the decision, which stays in a register.
     pub(super) fn decide(
         &self,
         decisions: &mut Burst<'_>,
         packet: &mut impl InFrames,
         whole: Option<Roomy>,
         no_room: impl FnOnce(HostId) -> Option<DropReason>,
-    ) -> (Decision, Option<Box<Shown>>) {
+        shown: &mut Option<Box<Shown>>,
+    ) -> Decision {
         let read = whole.as_ref().map_or(packet.bytes(), Buffer::bytes);
-        let mut shown = self.take(decisions, read, (packet.bytes(), packet.length()));
+        *shown = self.take(decisions, read, (packet.bytes(), packet.length()));
         let decision = match whole {
             None => decisions.next(self.now, self.port, packet),
             Some(mut whole) => match decisions.next(self.now, self.port, &mut whole) {
@@ -106,11 +107,11 @@ impl Desk<'_> {
             Decision::Wait(host) => no_room(host).map_or(decision, Decision::Drop),
             decision => decision,
         };
-        if let Some(shown) = &mut shown {
+        if let Some(shown) = shown {
             shown.cacheable = decisions.cacheable();
             self.show(Some(shown), decision, packet.bytes());
         }
-        (decision, shown)
+        decision
     }
 
     /// The next packet of a burst as it is now, if somebody wants to see it: what was read, and what its first frame has of its length.

@@ -346,7 +346,8 @@ impl Worker<'_> {
                 others += u64::from(peeked.is_some_and(|packet| foreign.is(packet.vni)));
             }
             let no_room = |host| (!waiting.has_room(host)).then_some(DropReason::HostQueueFull);
-            let (decision, shown) = desk.decide(&mut decisions, &mut Edit(&mut packet), whole, no_room);
+            let mut shown = None;
+            let decision = desk.decide(&mut decisions, &mut Edit(&mut packet), whole, no_room, &mut shown);
             match decision {
                 Decision::Send { port: by } => {
                     if let Some(flow) = flow
@@ -422,7 +423,8 @@ impl Worker<'_> {
             let bytes = frame.len();
             // Somebody may take the address back in this very moment.
             let unresolved = |_| Some(DropReason::HostUnresolved);
-            let (decision, shown) = desk.decide(&mut decisions, &mut EditKept(&mut frame), whole, unresolved);
+            let mut shown = None;
+            let decision = desk.decide(&mut decisions, &mut EditKept(&mut frame), whole, unresolved, &mut shown);
             self.counters.refused(decision, bytes);
             let port = match decision {
                 Decision::Send { port, .. } => port,
