@@ -8,9 +8,9 @@ use std::net::IpAddr;
 use ringside_wire::MacAddr;
 use ringside_wire::checksum::Sum;
 
+use crate::Vni;
 use crate::decide::{PortSettings, Settings};
 use crate::table::PlainHost;
-use crate::Vni;
 
 /// Where headers begin in such a packet.
 const IP: usize = 14;

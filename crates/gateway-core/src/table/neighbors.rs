@@ -300,13 +300,13 @@ impl<S: Slot> Directory<S> {
     }
 }
 
-// In none of the three loops of these two does a round wait for what another one has come into the cache: all of it is under way
+// In none of the four loops of these two does a round wait for what another one has come into the cache: all of it is under way
 // together.
 
 impl Directory<Narrow> {
     /// Finds as many as a burst has, or fewer.
     fn look_up_keys(&self, random: &RandomState, keys: &[u64], found: &mut [Option<Neighbor>]) {
-        let (mut hashes, mut guesses) = ([0; BURST], [Guess::NOWHERE; BURST]);
+        let (mut hashes, mut guesses) = ([0; BURST], [Guess::Nowhere; BURST]);
         for (key, hash) in keys.iter().zip(&mut hashes) {
             *hash = hash_v4(random, *key);
             self.of(*hash).fetch_tags(*hash);
@@ -314,6 +314,7 @@ impl Directory<Narrow> {
         for (hash, guess) in hashes.iter().zip(&mut guesses).take(keys.len()) {
             *guess = self.of(*hash).guess(*hash);
         }
+        guesses.iter().take(keys.len()).for_each(|guess| guess.fetch());
         for ((key, (hash, guess)), found) in keys.iter().zip(hashes.iter().zip(&guesses)).zip(found) {
             *found = self.of(*hash).find_by(*key, *hash, *guess).map(Slot::neighbor);
         }
@@ -327,7 +328,7 @@ fn look_up_both(
     addresses: &[TenantAddress],
     found: &mut [Option<Neighbor>],
 ) {
-    let (mut hashes, mut guesses) = ([0; BURST], [Guess::NOWHERE; BURST]);
+    let (mut hashes, mut guesses) = ([0; BURST], [OfEither::V4(Guess::Nowhere); BURST]);
     for (address, hash) in addresses.iter().zip(&mut hashes) {
         *hash = self::hash(random, address);
         match address.ip {
@@ -337,17 +338,29 @@ fn look_up_both(
     }
     for ((address, hash), guess) in addresses.iter().zip(&hashes).zip(&mut guesses) {
         *guess = match address.ip {
-            IpAddr::V4(_) => v4.of(*hash).guess(*hash),
-            IpAddr::V6(_) => v6.of(*hash).guess(*hash),
+            IpAddr::V4(_) => OfEither::V4(v4.of(*hash).guess(*hash)),
+            IpAddr::V6(_) => OfEither::V6(v6.of(*hash).guess(*hash)),
         };
+    }
+    for guess in guesses.iter().take(addresses.len()) {
+        match guess {
+            OfEither::V4(guess) => guess.fetch(),
+            OfEither::V6(guess) => guess.fetch(),
+        }
     }
     let known = hashes.iter().zip(&guesses);
     for ((address, (hash, guess)), found) in addresses.iter().zip(known).zip(found) {
-        *found = match address.ip {
-            IpAddr::V4(_) => v4.of(*hash).find(address, *hash, *guess).map(Slot::neighbor),
-            IpAddr::V6(_) => v6.of(*hash).find(address, *hash, *guess).map(Slot::neighbor),
+        *found = match *guess {
+            OfEither::V4(guess) => v4.of(*hash).find(address, *hash, guess).map(Slot::neighbor),
+            OfEither::V6(guess) => v6.of(*hash).find(address, *hash, guess).map(Slot::neighbor),
         };
     }
+}
+
+#[derive(Clone, Copy)]
+enum OfEither<'a> {
+    V4(Guess<'a, Narrow>),
+    V6(Guess<'a, Wide>),
 }
 
 /// Slots of a shard that are not empty.

@@ -25,13 +25,32 @@ pub(super) struct Shard<S> {
     slots: Box<[S]>,
 }
 
-/// What the tags of a hash's home say: the slot where it mostly is, that it is nowhere, or that one has to look closer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Guess(u32);
+/// What the tags of a hash's home say.
+pub(super) enum Guess<'a, S> {
+    /// It mostly is there.
+    At(&'a S),
+    Nowhere,
+    /// One has to look closer.
+    Unclear,
+}
 
-impl Guess {
-    pub(super) const NOWHERE: Self = Self(u32::MAX);
-    const UNCLEAR: Self = Self(u32::MAX - 1);
+impl<S> Clone for Guess<'_, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<S> Copy for Guess<'_, S> {}
+
+impl<S: Slot> Guess<'_, S> {
+    /// Has the slot come into the cache. Of a burst in a loop of its own: a CPU goes on behind a fetch whose page it has to look for, as far as
+    /// it looks ahead, and so finds the next ones.
+    #[inline]
+    pub(super) fn fetch(self) {
+        if let Self::At(slot) = self {
+            slot.fetch();
+        }
+    }
 }
 
 /// A byte of the hash that neither tells the shard nor, mostly, the group; never 0.
@@ -101,42 +120,35 @@ impl<S: Slot> Shard<S> {
         self.tags[group].load(Ordering::Acquire)
     }
 
-    /// Where a hash is, by the tags of its home, and has that slot come into the cache.
+    /// Where a hash is, by the tags of its home.
     #[inline]
-    pub(super) fn guess(&self, hash: u64) -> Guess {
+    pub(super) fn guess(&self, hash: u64) -> Guess<'_, S> {
         let home = self.home(hash);
         let tags = self.tags(home);
-        let candidates = candidates(tags, hash);
-        if candidates != 0 {
-            let at = slot(home, candidates);
-            self.slots[at].fetch();
-            // A shard has a 256th of all, far fewer than 4 billion slots.
-            return u32::try_from(at).map_or(Guess::UNCLEAR, Guess);
-        }
-        if zeros(tags) != 0 {
-            Guess::NOWHERE
-        } else {
-            Guess::UNCLEAR
+        match candidates(tags, hash) {
+            0 if zeros(tags) != 0 => Guess::Nowhere,
+            0 => Guess::Unclear,
+            candidates => Guess::At(&self.slots[slot(home, candidates)]),
         }
     }
 
     /// The slot of an address, of which a guess was made, some time ago.
     #[inline]
-    pub(super) fn find(&self, address: &TenantAddress, hash: u64, guess: Guess) -> Option<&S> {
-        match self.slots.get(guess.0 as usize) {
-            Some(slot) if slot.is_of(address) == Some(true) => Some(slot),
-            None if guess == Guess::NOWHERE => None,
-            _ => self.look(address, hash),
+    pub(super) fn find<'a>(&'a self, address: &TenantAddress, hash: u64, guess: Guess<'a, S>) -> Option<&'a S> {
+        match guess {
+            Guess::At(slot) if slot.is_of(address) == Some(true) => Some(slot),
+            Guess::Nowhere => None,
+            Guess::At(_) | Guess::Unclear => self.look(address, hash),
         }
     }
 
     /// The same for the slot of a narrow address's key.
     #[inline]
-    pub(super) fn find_by(&self, key: u64, hash: u64, guess: Guess) -> Option<&S> {
-        match self.slots.get(guess.0 as usize) {
-            Some(slot) if slot.is_of_key(key) => Some(slot),
-            None if guess == Guess::NOWHERE => None,
-            _ => self.look(&address_of(key), hash),
+    pub(super) fn find_by<'a>(&'a self, key: u64, hash: u64, guess: Guess<'a, S>) -> Option<&'a S> {
+        match guess {
+            Guess::At(slot) if slot.is_of_key(key) => Some(slot),
+            Guess::Nowhere => None,
+            Guess::At(_) | Guess::Unclear => self.look(&address_of(key), hash),
         }
     }
 

@@ -106,7 +106,11 @@ fn what_a_sender_is_told_is_shown() {
         if encapsulation == Encapsulation::Geneve {
             sent.options = vec![1, 2, 3, 1, 9, 9, 9, 9];
         }
-        let said = by_worker(Decision::Complain(DropReason::TooBig), Cacheable::Nothing, &sent.bytes());
+        let said = by_worker(
+            Decision::Complain(DropReason::TooBig),
+            Cacheable::Nothing,
+            &sent.bytes(),
+        );
         assert_eq!(
             said,
             "dropped: too-big; its sender is told by ICMP: no more than 1350 bytes go there"

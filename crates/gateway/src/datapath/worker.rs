@@ -364,7 +364,8 @@ impl Worker<'_> {
                     }
                     let cacheable = self.tell.fast.then(|| decisions.cacheable());
                     if let Some(cacheable) = cacheable.filter(|cacheable| *cacheable != Cacheable::Nothing) {
-                        self.counters.tell(Full::Caches, &self.tell.cacheable, (cacheable, epoch));
+                        self.counters
+                            .tell(Full::Caches, &self.tell.cacheable, (cacheable, epoch));
                     }
                 }
                 Decision::Answer => {
