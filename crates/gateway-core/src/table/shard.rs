@@ -25,7 +25,7 @@ pub(super) struct Shard<S> {
     slots: Box<[S]>,
 }
 
-/// What the tags of a hash's home say.
+/// What the tags say of where a hash is.
 pub(super) enum Guess<'a, S> {
     /// It mostly is there.
     At(&'a S),
@@ -120,16 +120,19 @@ impl<S: Slot> Shard<S> {
         self.tags[group].load(Ordering::Acquire)
     }
 
-    /// Where a hash is, by the tags of its home.
+    /// Where a hash is, by the tags of its home and, if that is full, of the next group, which mostly are in the same line.
     #[inline]
     pub(super) fn guess(&self, hash: u64) -> Guess<'_, S> {
         let home = self.home(hash);
-        let tags = self.tags(home);
-        match candidates(tags, hash) {
-            0 if zeros(tags) != 0 => Guess::Nowhere,
-            0 => Guess::Unclear,
-            candidates => Guess::At(&self.slots[slot(home, candidates)]),
+        for group in [home, self.after(home)] {
+            let tags = self.tags(group);
+            match candidates(tags, hash) {
+                0 if zeros(tags) != 0 => return Guess::Nowhere,
+                0 => {}
+                candidates => return Guess::At(&self.slots[slot(group, candidates)]),
+            }
         }
+        Guess::Unclear
     }
 
     /// The slot of an address, of which a guess was made, some time ago.
