@@ -176,7 +176,7 @@ impl Decider {
     pub fn read(&mut self, frame: &[u8]) {
         let key = self.lane.and_then(|lane| lane.read(frame));
         // With rules in its network senders and connections matter, too.
-        let key = key.filter(|key| !self.may_have_rules(lane::network(*key)));
+        let key = key.filter(|key| !self.may_have_rules(address_of(*key).vni));
         self.is_plain.push(key.is_some());
         match key {
             Some(key) => self.keys.push(key),

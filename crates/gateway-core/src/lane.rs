@@ -8,7 +8,6 @@ use std::net::IpAddr;
 use ringside_wire::MacAddr;
 use ringside_wire::checksum::Sum;
 
-use crate::Vni;
 use crate::decide::{PortSettings, Settings};
 use crate::table::PlainHost;
 
@@ -104,12 +103,6 @@ impl Lane {
         let vni = long(headers, TUNNEL + 4) >> 8;
         Some(u64::from(vni) << 32 | u64::from(receiver))
     }
-}
-
-/// The network of what [`Lane::read`] has read.
-pub(crate) fn network(key: u64) -> Vni {
-    let number = u32::try_from(key >> 32).ok();
-    number.and_then(Vni::new).unwrap_or(Vni::MAX)
 }
 
 /// Whole, as long as the packet, and with no checksum that is left to a NIC?

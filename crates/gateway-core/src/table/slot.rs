@@ -96,6 +96,7 @@ fn vni(head: u64) -> Vni {
 }
 
 /// Of a key of IPv4.
+#[inline]
 pub(crate) fn address_of(key: u64) -> TenantAddress {
     TenantAddress::new(vni(key), IpAddr::V4(Ipv4Addr::from(halves(key)[1])))
 }

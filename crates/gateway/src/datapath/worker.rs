@@ -428,7 +428,7 @@ impl Worker<'_> {
             let decision = desk.decide(&mut decisions, &mut EditKept(&mut frame), whole, unresolved, &mut shown);
             self.counters.refused(decision, bytes);
             let port = match decision {
-                Decision::Send { port, .. } => port,
+                Decision::Send { port } => port,
                 Decision::Answer | Decision::Complain(_) => lane.port,
                 Decision::Wait(_) | Decision::Drop(_) | Decision::Kernel => continue,
             };
