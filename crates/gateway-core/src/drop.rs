@@ -106,7 +106,7 @@ reasons! {
     Draining = 36, "draining";
     /// Rules that nobody knows are bound to one of the two addresses: none of them allow it.
     UnknownProfile = 37, "unknown-profile";
-    /// A worker would have to decide about it, and none serves the queue that it came on: the XDP program alone.
+    /// A worker would have to decide about it, and none serves the queue that it came on, or does so any more.
     NoWorker = 38, "no-worker";
     /// A worker would have to decide about it, and as many wait for that worker as there is room for.
     WorkerBusy = 39, "worker-busy";
@@ -118,6 +118,8 @@ reasons! {
     Stale = 42, "stale";
     /// The XDP program had sent it on or answered it, and the kernel could not: it is counted as that, too.
     TransmitLost = 43, "transmit-lost";
+    /// It would leave with new headers, and an outer checksum is wrong: of the IPv4 header, or UDP's.
+    OuterDamaged = 44, "outer-damaged";
 }
 
 impl DropReason {

@@ -8,9 +8,9 @@
 //! ```
 //! The XDP program reads the same bytes by the same rules (`gateway.bpf.c`): both say the same of every frame, which is
 //! tested on the same frames. What is not for one of the gateway's addresses, or not for one of its two ports, or what
-//! the kernel itself has to say something about (a damaged IP header, a later fragment) is the kernel's.
+//! the kernel itself has to say something about (version or lengths of its IP header, a later fragment) is the kernel's.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use ringside_wire::geneve::{self, GeneveOption};
 use ringside_wire::{EtherType, MacAddr, Protocol, arp, ethernet, ipv4, ipv6, udp, vlan, vxlan};
@@ -325,10 +325,19 @@ fn who_has_v6(ip: &ipv6::Packet<'_>) -> Result<Option<Content>, Class> {
         return drop(DropReason::DiscoveryMalformed);
     }
     match NeighborSolicitation::parse(ip.payload()) {
+        // Who has no address yet asks a few, and tells no MAC address of its own.
+        Ok(asked) if ip.src().is_unspecified() && (asked.source_mac.is_some() || !is_solicited_node(ip.dst())) => {
+            drop(DropReason::DiscoveryMalformed)
+        }
         Ok(asked) => Ok(Some(Content::WhoHas {
             asker: ip.src().into(),
             target: asked.target.into(),
         })),
         Err(_) => drop(DropReason::DiscoveryMalformed),
     }
+}
+
+/// The group of those whose addresses have the same last three bytes, RFC 4291 §2.7.1.
+fn is_solicited_node(ip: Ipv6Addr) -> bool {
+    matches!(ip.segments(), [0xff02, 0, 0, 0, 0, 1, 0xff00..=0xffff, _])
 }

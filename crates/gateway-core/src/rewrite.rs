@@ -3,11 +3,13 @@
 //! A packet that leaves in what it came in (the usual case) is edited in place: outer addresses and time to live, and the
 //! inner destination's MAC address. The outer UDP checksum follows these edits if there is one (RFC 1624), without a look
 //! at the payload: a packet that was damaged on its way stays damaged. One that leaves in something else gets new
-//! headers; then the checksum is made anew over IPv6, and is absent over IPv4 (RFC 7348 §5, RFC 8926 §3.3).
+//! headers, if those that it came with are right: a time to live of one less, as in place, and a checksum that is made anew over IPv6, and is
+//! absent over IPv4 (RFC 7348 §5, RFC 8926 §3.3).
 
 use std::net::IpAddr;
 
 use ringside_wire::checksum::{Sum, pseudo_v4, pseudo_v6};
+use ringside_wire::udp::ChecksumState;
 use ringside_wire::{EtherType, MacAddr, Protocol, ethernet, geneve, ipv4, ipv6, udp, vxlan};
 
 use crate::packet::OUTER;
@@ -27,7 +29,7 @@ pub struct Route {
     pub port: u16,
     /// UDP port that it leaves from, which tells the network's flows apart; None keeps what its sender chose.
     pub source_port: Option<u16>,
-    /// Time to live of a packet with new headers.
+    /// Time to live of a packet that is made here. One that is sent on has what is left of its own.
     pub ttl: u8,
 }
 
@@ -43,6 +45,11 @@ pub fn forward(frame: &mut impl Buffer, packet: &Packet, route: &Route, mac: Mac
     if outer_ttl <= 1 {
         return Err(DropReason::OuterTtl);
     }
+    let stays = leaves_in_place(packet, route);
+    // Nobody behind the gateway could tell any more.
+    if !stays && is_damaged(frame.bytes(), packet) {
+        return Err(DropReason::OuterDamaged);
+    }
     let routed = packet.inner_destination(frame.bytes()) != mac;
     // As sums, what the edits of the tenant's part change in the outer checksum.
     let mut change = Change::default();
@@ -51,7 +58,7 @@ pub fn forward(frame: &mut impl Buffer, packet: &Packet, route: &Route, mac: Mac
         route_on(frame.bytes_mut(), packet, &mut change)?;
         change.replace(frame.bytes_mut(), inner, &mac.0);
     }
-    if leaves_in_place(packet, route) {
+    if stays {
         // Padding, or whatever else is behind it, is nobody's, and may be more than the port takes.
         let end = OUTER + outer_len(frame.bytes(), packet);
         if frame.bytes().len() != end && !frame.set_len(end) {
@@ -65,8 +72,24 @@ pub fn forward(frame: &mut impl Buffer, packet: &Packet, route: &Route, mac: Mac
             let at = usize::from(packet.udp);
             word(frame.bytes(), at)
         });
+        let route = &Route {
+            ttl: outer_ttl - 1,
+            ..*route
+        };
         wrap(frame, packet, route, source_port, tos, tunnel_stays(packet, route))
     }
+}
+
+/// True if its outer IPv4 header or its outer UDP checksum, if it has one, is wrong. Reads all of it.
+fn is_damaged(frame: &[u8], packet: &Packet) -> bool {
+    let (udp, end) = (usize::from(packet.udp), usize::from(packet.end));
+    let (Some(ip), Some(datagram)) = (frame.get(OUTER..udp), frame.get(udp..end)) else {
+        return true;
+    };
+    let is_header_wrong = packet.from.is_ipv4() && Sum::of(ip).fold() != 0xffff;
+    let has_checksum = word(datagram, 6) != 0;
+    let is_wrong = || udp::checksum_state(datagram, packet.from, packet.to) == ChecksumState::Invalid;
+    is_header_wrong || has_checksum && is_wrong()
 }
 
 /// True if it leaves with the headers that it came with.

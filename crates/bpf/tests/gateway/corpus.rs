@@ -332,6 +332,7 @@ fn is_usual_solicitation(frame: &[u8]) -> bool {
         ip.next_header() == Protocol::ICMPV6
             && ip.payload().first() == Some(&135)
             && ip.payload().len() == 32
+            && !ip.src().is_unspecified()
             && ip.total_len() == bytes.len()
     })
 }

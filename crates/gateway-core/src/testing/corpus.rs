@@ -352,6 +352,9 @@ fn questions() -> Vec<Named> {
         "duplicate address detection",
         tenant_solicitation(mac(1), Ipv6Addr::UNSPECIFIED, v6(2)),
     );
+    let detection = tenant_solicitation(mac(1), Ipv6Addr::UNSPECIFIED, v6(2));
+    let to_one = edited(detection, |bytes| bytes[38..54].copy_from_slice(&v6(2).octets()));
+    add("duplicate address detection of one", to_one);
     let from_nobody = edited(ask(2), |bytes| bytes[22..38].fill(0));
     add("solicitation from nobody with its address", from_nobody);
     let mut padded = ask(2);

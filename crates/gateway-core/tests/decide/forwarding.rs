@@ -41,7 +41,7 @@ fn packets_are_sent_on_to_where_their_receiver_lives() {
                         let got = read(&bytes);
                         assert_eq!(got.macs, [GATEWAY_MAC, HOST_B_MAC], "{what}");
                         assert_eq!(got.hosts, [gateway(to_v6), host(2, to_v6)], "{what}");
-                        assert_eq!(got.ttl, if in_place { 63 } else { 64 }, "{what}");
+                        assert_eq!(got.ttl, 63, "{what}");
                         assert_eq!(got.ports[0], 50_000, "{what}");
                         // New headers say that nobody may fragment it, and those that stay say what they said: the same.
                         assert!(to_v6 || bytes[20] & 0x40 != 0, "{what}");
@@ -134,6 +134,20 @@ fn a_loop_ends() {
         ..sent(packet(false, B, 64))
     };
     bed.dropped(&old.bytes(), DropReason::OuterTtl);
+    // Also one of two gateways each of which gives it new headers.
+    for (v6, encapsulation) in [(true, None), (false, Some(Encapsulation::Geneve))] {
+        let mut bed = self::bed(
+            Way {
+                v6,
+                encapsulation,
+                ..BY_IPV4
+            },
+            settings(),
+        );
+        let before = Sent { ttl: 7, ..old.clone() };
+        assert_eq!(read(&bed.decide(&before.bytes()).1).ttl, 6);
+        bed.dropped(&old.bytes(), DropReason::OuterTtl);
+    }
 }
 
 #[test]
@@ -236,6 +250,14 @@ fn padding_makes_nothing_longer() {
     }
 }
 
+/// The checksum of the outer IPv4 header.
+fn make_right(bytes: &mut [u8]) {
+    let checksum = ringside_wire::checksum::Sum::of(&bytes[14..24])
+        .bytes(&bytes[26..34])
+        .finish();
+    bytes[24..26].copy_from_slice(&checksum.to_be_bytes());
+}
+
 /// The outer packet says that it is longer than the datagram in it. It stays as long, if it leaves with the same headers, and that
 /// has to be within the MTU.
 #[test]
@@ -246,6 +268,9 @@ fn what_is_behind_the_datagram_counts() {
             let len = usize::from(u16::from_be_bytes([bytes[at], bytes[at + 1]])) + more;
             bytes[at..at + 2].copy_from_slice(&u16::try_from(len).unwrap().to_be_bytes());
             bytes.resize(bytes.len() + more, 0xcc);
+            if !v6 {
+                make_right(&mut bytes);
+            }
             let (decision, after) = bed(Way { v6: to_v6, ..BY_IPV4 }, settings()).decide(&bytes);
             (decision, bytes.len(), after)
         };
@@ -302,15 +327,56 @@ fn damage_stays_damage() {
     );
 }
 
+/// Of new headers nobody could tell that the network's number, or whatever else, was another one.
+#[test]
+fn damage_does_not_become_right() {
+    use Encapsulation::{Geneve, Vxlan};
+    for (from_v6, to_v6, encapsulation) in [
+        (false, true, None),
+        (true, false, None),
+        (true, true, Some(Geneve)),
+        (false, false, Some(Geneve)),
+    ] {
+        let way = Way {
+            v6: to_v6,
+            encapsulation,
+            ..BY_IPV4
+        };
+        let mut bed = bed(way, settings());
+        let right = Sent {
+            checksum: true,
+            ..Sent::new(
+                [host(1, from_v6), gateway(from_v6)],
+                Vxlan,
+                VNI,
+                packet(false, ROUTER, 64),
+            )
+        };
+        let right = right.bytes();
+        assert!(matches!(bed.decide(&right).0, Decision::Send { .. }));
+        let udp = if from_v6 { 54 } else { 34 };
+        // A reserved bit of VXLAN, and the last byte of the tenant's; of IPv4 the header's identification, too.
+        let mut places = vec![udp + 8 + 7, right.len() - 1];
+        places.extend((!from_v6).then_some(18));
+        for at in places {
+            let mut wrong = right.clone();
+            wrong[at] ^= 0x10;
+            bed.dropped(&wrong, DropReason::OuterDamaged);
+        }
+        // One without a checksum has nothing that could be wrong.
+        let mut none = right.clone();
+        none[udp + 6..udp + 8].fill(0);
+        none[udp + 8 + 7] ^= 0x10;
+        assert!(matches!(bed.decide(&none).0, Decision::Send { .. }));
+    }
+}
+
 #[test]
 fn congestion_and_class_are_kept() {
     for to_v6 in [false, true] {
         let mut bytes = sent(packet(false, B, 64)).bytes();
         bytes[15] = 0xb9;
-        let checksum = ringside_wire::checksum::Sum::of(&bytes[14..24])
-            .bytes(&bytes[26..34])
-            .finish();
-        bytes[24..26].copy_from_slice(&checksum.to_be_bytes());
+        make_right(&mut bytes);
         let way = Way { v6: to_v6, ..BY_IPV4 };
         let (_, after) = bed(way, settings()).decide(&bytes);
         assert_eq!(read(&after).tos, 0xb9);

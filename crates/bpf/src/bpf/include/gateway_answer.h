@@ -106,11 +106,9 @@ __noinline int answer_arp(struct xdp_md *ctx, const struct found *found,
 __noinline int answer_discovery(struct xdp_md *ctx, const struct found *found,
 				const struct answer *answer)
 {
-	const __u8 all_nodes_mac[ETH_ALEN] = {0x33, 0x33, 0, 0, 0, 1};
 	struct discovery *message;
 	struct packet packet;
 	struct ipv6hdr *ip6;
-	__be32 *to;
 	__u64 sum;
 
 	if (!found || !answer || !open_packet(ctx, found, &packet))
@@ -119,20 +117,10 @@ __noinline int answer_discovery(struct xdp_md *ctx, const struct found *found,
 	message = (void *)(ip6 + 1);
 	if (!FITS(message, packet.end))
 		return 0;
-	to = (__be32 *)&ip6->saddr;
 	*(__be32 *)ip6 = bpf_htonl(6u << 28);
-	message->flags = ADVERTISEMENT_OVERRIDE;
-	if (to[0] | to[1] | to[2] | to[3]) {
-		message->flags |= ADVERTISEMENT_SOLICITED;
-		__builtin_memcpy(&ip6->daddr, to, sizeof(ip6->daddr));
-		__builtin_memcpy(packet.inner->h_dest, packet.inner->h_source, ETH_ALEN);
-	} else {
-		/* Who has no address yet asks whether it may have this one: all are told that it is taken. */
-		ip6->daddr.s6_addr32[0] = bpf_htonl(0xff020000);
-		ip6->daddr.s6_addr32[1] = ip6->daddr.s6_addr32[2] = 0;
-		ip6->daddr.s6_addr32[3] = bpf_htonl(1);
-		__builtin_memcpy(packet.inner->h_dest, all_nodes_mac, ETH_ALEN);
-	}
+	message->flags = ADVERTISEMENT_OVERRIDE | ADVERTISEMENT_SOLICITED;
+	__builtin_memcpy(&ip6->daddr, &ip6->saddr, sizeof(ip6->daddr));
+	__builtin_memcpy(packet.inner->h_dest, packet.inner->h_source, ETH_ALEN);
 	__builtin_memcpy(&ip6->saddr, message->target, sizeof(ip6->saddr));
 	message->type = ICMP6_ADVERTISEMENT;
 	message->reserved[0] = message->reserved[1] = message->reserved[2] = 0;

@@ -402,7 +402,10 @@ static __always_inline __u32 parse_solicitation(struct xdp_md *ctx, const struct
 
 	if (ip6->hop_limit != 255)
 		return DROP_DISCOVERY_MALFORMED;
-	if (ip6->payload_len != bpf_htons(SOLICITATION_LEN))
+	/* Who has no address yet asks all, by other rules. */
+	if (ip6->payload_len != bpf_htons(SOLICITATION_LEN) ||
+	    !(ip6->saddr.s6_addr32[0] | ip6->saddr.s6_addr32[1] | ip6->saddr.s6_addr32[2] |
+	      ip6->saddr.s6_addr32[3]))
 		return SLOW_QUESTION;
 	if (!FITS(asked, packet->end))
 		return SLOW_HEADERS;

@@ -141,6 +141,7 @@ impl History {
                     DropReason::WrongSource => !comes_from_its_host,
                     DropReason::HostUnresolved | DropReason::InnerMalformed | DropReason::NoRoom => true,
                     DropReason::OuterTtl => case.outer_ttl(frame) <= 1,
+                    DropReason::OuterDamaged => case.is_made_right(&host),
                     DropReason::InnerTtl => case.inner_ttl() <= 1,
                     DropReason::TooBig => case.is_too_big(&host),
                     DropReason::ArpNotAsked | DropReason::DiscoveryNotAsked => {
