@@ -96,15 +96,8 @@ fn the_unit_does_under_systemd_what_it_says() {
     });
 
     let read = "the configuration was read again";
-    std::fs::write(
-        systemd.folder.join("again.toml"),
-        configuration + "tenants = { 42 = 100 }\n",
-    )
-    .expect("a file");
-    let copied = (systemd.command("cp"))
-        .args(["/run/test/again.toml", "/etc/ringside-gateway.toml"])
-        .status();
-    assert!(copied.expect("runs").success());
+    let configuration = configuration + "tenants = { 42 = 100 }\n";
+    configure(&systemd, &configuration);
     systemd.systemctl(&["reload", UNIT]);
     systemd.wait(read, |systemd| times(systemd, read) == 1);
     systemd.wait_for(UNIT, "active", 0);
@@ -114,9 +107,7 @@ fn the_unit_does_under_systemd_what_it_says() {
     systemd.systemctl(&["daemon-reload"]);
     // Killed, it is started again, and finds its fast path and its connections.
     exchange_during(&busy, || {
-        let pid = systemd.property(UNIT, "MainPID");
-        let killed = systemd.command("kill").args(["-KILL", &pid]).status();
-        assert!(killed.expect("runs").success());
+        signal(&systemd, "-KILL");
         chat(&idle).expect("goes on without the daemon");
         systemd.wait_for(UNIT, "active", 1);
     });
@@ -124,6 +115,10 @@ fn the_unit_does_under_systemd_what_it_says() {
     chat(&idle).expect("goes on");
 
     stands_still(&mut systemd);
+    chat(&idle).expect("goes on");
+
+    fails_for_a_while(&mut systemd, &configuration);
+    assert_eq!(times(&systemd, "adopted=true"), 3, "{}", systemd.all());
     chat(&idle).expect("goes on");
 
     // Asked to, it ends; what it pinned stays for the next one, which is there in time.
@@ -134,7 +129,7 @@ fn the_unit_does_under_systemd_what_it_says() {
     chat(&idle).expect("goes on without the daemon");
     systemd.systemctl(&["start", UNIT]);
     systemd.wait_for(UNIT, "active", 0);
-    assert_eq!(times(&systemd, "adopted=true"), 3, "{}", systemd.all());
+    assert_eq!(times(&systemd, "adopted=true"), 4, "{}", systemd.all());
     chat(&idle).expect("goes on");
     answered(bed.at(1), to);
 }
@@ -182,11 +177,39 @@ fn is_asked(systemd: &Systemd, bed: &Bed, open: &[TcpStream; 2]) {
 
 /// What does not feed its watchdog any more is ended by systemd, and started again.
 fn stands_still(systemd: &mut Systemd) {
-    let pid = systemd.property(UNIT, "MainPID");
-    let stopped = systemd.command("kill").args(["-STOP", &pid]).status();
-    assert!(stopped.expect("runs").success());
+    signal(systemd, "-STOP");
     Systemd::drop_in(&systemd.folder, UNIT, "");
     systemd.systemctl(&["daemon-reload"]);
     systemd.wait_for(UNIT, "active", 2);
     assert_eq!(times(systemd, "adopted=true"), 2, "{}", systemd.all());
+}
+
+/// What keeps it from starting lasts for longer than systemd tries by itself, and then is over.
+fn fails_for_a_while(systemd: &mut Systemd, configuration: &str) {
+    // More than systemd's own limit of starts in ten seconds.
+    const STARTS: u32 = 8;
+    Systemd::drop_in(&systemd.folder, UNIT, "RestartSec=100ms");
+    systemd.systemctl(&["daemon-reload"]);
+    let restarts = |systemd: &Systemd| systemd.property(UNIT, "NRestarts").parse::<u32>().expect("a number");
+    let before = restarts(systemd);
+    configure(systemd, "nonsense");
+    signal(systemd, "-KILL");
+    systemd.wait("tried again", |systemd| restarts(systemd) >= before + STARTS);
+    configure(systemd, configuration);
+    systemd.wait("it runs", |systemd| systemd.property(UNIT, "ActiveState") == "active");
+}
+
+/// Another configuration, which nobody has read yet.
+fn configure(systemd: &Systemd, configuration: &str) {
+    std::fs::write(systemd.folder.join("again.toml"), configuration).expect("a file");
+    let copied = (systemd.command("cp"))
+        .args(["/run/test/again.toml", "/etc/ringside-gateway.toml"])
+        .status();
+    assert!(copied.expect("runs").success());
+}
+
+fn signal(systemd: &Systemd, name: &str) {
+    let pid = systemd.property(UNIT, "MainPID");
+    let sent = systemd.command("kill").args([name, &pid]).status();
+    assert!(sent.expect("runs").success());
 }
