@@ -1,5 +1,7 @@
 //! The program as an operator runs it: configuration, signals, service manager, metrics, and its client.
 
+#[path = "daemon/applied.rs"]
+mod applied;
 mod common;
 #[path = "daemon/huge_pages.rs"]
 mod huge_pages;
@@ -305,97 +307,6 @@ fn a_client_without_a_gateway_says_what_to_do() {
     assert!(refusal(command).contains("only https://"));
 }
 
-const TENANTS: &str = "\
-neighbors:
-  - {vni: 42, ip: 10.0.0.7, mac: \"02:00:00:00:00:07\", host: {ip: 192.0.2.1}}
-  - {vni: 42, ip: \"fd00::7\", mac: \"02:00:00:00:00:07\", host: {ip: 192.0.2.1, encapsulation: geneve}}
-ports:
-  - {vni: 42, ip: 10.0.0.7, groups: [1]}
-groups:
-  - id: 1
-    name: web
-    rules:
-      - {id: 1, direction: ingress, protocol: tcp, ports: 80-443}
-      - {id: 2, direction: ingress, protocol: icmp, remote-group: 1}
-";
-
-#[test]
-fn a_file_is_applied_shown_first_and_again_changes_nothing() {
-    let daemon = Daemon::start("");
-    let file = daemon.folder.join("tenants.yaml");
-    let name = file.to_str().unwrap();
-    std::fs::write(&file, TENANTS).unwrap();
-    let shown = daemon.ok(&["apply", "-f", name, "--dry-run"]);
-    assert!(shown.ends_with("4 would change, 0 unchanged\n"), "{shown}");
-    assert!(
-        shown.contains("+ neighbor 10.0.0.7 in network 42 (version 1): host.ip 192.0.2.1, mac 02:00:00:00:00:07"),
-        "{shown}"
-    );
-    assert!(daemon.ok(&["list", "neighbors", "--json"]).is_empty());
-    daemon.ok(&["apply", "-f", name]);
-    assert_eq!(daemon.ok(&["apply", "-f", name]), "0 to change, 4 unchanged\n");
-    // What somebody else put is told, and put right; with --prune what is too much goes.
-    daemon.ok(&put_neighbor(
-        ["42", "10.0.0.7", "02:00:00:00:00:09", "192.0.2.1"],
-        None,
-    ));
-    daemon.ok(&put_neighbor(
-        ["42", "10.0.0.9", "02:00:00:00:00:09", "192.0.2.1"],
-        None,
-    ));
-    daemon.ok(&put_neighbor(
-        ["43", "10.0.0.9", "02:00:00:00:00:09", "192.0.2.1"],
-        None,
-    ));
-    let changed = TENANTS.replace("80-443", "80").replace(
-        "ports:\n  - {vni: 42, ip: 10.0.0.7, groups: [1]}\n",
-        "absent:\n  ports: [{vni: 42, ip: 10.0.0.7}]\n",
-    );
-    std::fs::write(&file, changed).unwrap();
-    let shown = daemon.ok(&["apply", "-f", name, "--prune"]);
-    for line in [
-        "~ neighbor 10.0.0.7 in network 42 (version 3): mac 02:00:00:00:00:09 -> 02:00:00:00:00:07",
-        "~ security group 1 (version 2): rules.0.ports 80-443 -> 80",
-        "- port 10.0.0.7 in network 42 (version 1)",
-        "- neighbor 10.0.0.9 in network 42 (version 1)",
-        "4 to change, 1 unchanged",
-    ] {
-        assert!(shown.contains(line), "{line:?} is missing in {shown}");
-    }
-    let left = daemon.ok(&["list", "neighbors", "--json"]);
-    assert_eq!(left.lines().count(), 3, "{left}");
-    daemon.ok(&["delete", "neighbor", "42", "10.0.0.7"]);
-    assert!(
-        daemon
-            .ok(&["apply", "-f", name])
-            .contains("+ neighbor 10.0.0.7 in network 42 (version 4)")
-    );
-    for (text, part) in [
-        ("neighbours: []", "unknown field"),
-        (
-            "groups:\n  - {id: 1, rules: [{direction: ingress, protocol: tcp, ports: 90-80}]}",
-            "the ports 90 to 80 are none",
-        ),
-        (
-            "groups:\n  - {id: 1, rules: []}\n  - {id: 1, rules: []}",
-            "security group 1 is there twice",
-        ),
-        (
-            "groups:\n  - {id: 1, rules: [], version: 1}",
-            "is known in version 2; a change takes a higher one than 1",
-        ),
-        (
-            "ports:\n  - {vni: 42, ip: 10.0.0.300, groups: []}",
-            "invalid IP address",
-        ),
-    ] {
-        std::fs::write(&file, text).unwrap();
-        let said = daemon.fails(&["apply", "-f", name]);
-        assert!(said.contains(part) && said.contains(name), "{text}: {said}");
-    }
-    daemon.stop();
-}
-
 #[test]
 fn a_csv_file_is_loaded() {
     let daemon = Daemon::start("");
@@ -585,4 +496,21 @@ fn installed_and_taken_away() {
     });
     install(&["--uninstall"]);
     assert!(!program.exists() && units.iter().all(|unit| !unit.exists()));
+}
+
+#[test]
+fn its_log_is_json_if_it_is_asked_for() {
+    let daemon = Daemon::start("[log]\nformat = \"json\"");
+    daemon.ok(&put_neighbor(
+        ["42", "10.0.0.7", "02:00:00:00:00:07", "192.0.2.1"],
+        None,
+    ));
+    let log = daemon.log();
+    assert!(log.lines().count() > 0);
+    for line in log.lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        assert!(line["timestamp"].is_string() && line["level"].is_string(), "{line}");
+        assert!(line["fields"]["message"].is_string(), "{line}");
+    }
+    daemon.stop();
 }

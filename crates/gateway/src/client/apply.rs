@@ -27,7 +27,7 @@ pub(super) struct ApplyArgs {
     /// Only show what would change
     #[arg(long)]
     dry_run: bool,
-    /// Delete neighbours and ports that the file does not name, of networks that it names
+    /// Delete neighbours that the file does not name, of networks that it has neighbours of, and ports likewise
     #[arg(long)]
     prune: bool,
 }
@@ -123,10 +123,29 @@ pub(super) async fn run(channel: Channel, args: &ApplyArgs, json: bool) -> Resul
     if args.dry_run {
         return Ok(());
     }
-    // What rules allow is there before the addresses that they are for.
-    perform(&channel, groups).await?;
-    perform(&channel, ports).await?;
-    perform(&channel, neighbors).await
+    let (groups, ports, neighbors) = (groups.parted(), ports.parted(), neighbors.parted());
+    // Rules are there before the ports that they are bound to, and these before their neighbours; what goes does so in the other order. So
+    // whoever stops in between leaves no address that lacks its rules, and nothing that both the old and the new ones allow is refused.
+    put(&channel, &groups.0).await?;
+    put(&channel, &ports.0).await?;
+    put(&channel, &neighbors.0).await?;
+    delete::<Neighbor>(&channel, &neighbors.1).await?;
+    delete::<Port>(&channel, &ports.1).await?;
+    delete::<Group>(&channel, &groups.1).await
+}
+
+impl<O: Object> Part<O> {
+    /// What is put, and what is deleted.
+    fn parted(self) -> (Vec<O>, Vec<(O::Key, u64)>) {
+        let (mut puts, mut deletes) = (Vec::new(), Vec::new());
+        for step in self.steps {
+            match step.statement {
+                Statement::Put(object) => puts.push(object),
+                Statement::Delete(key, version) => deletes.push((key, version)),
+            }
+        }
+        (puts, deletes)
+    }
 }
 
 /// What has to be said so that everything is as it was written.
@@ -304,20 +323,18 @@ fn line(step: &Value) -> String {
     format!("{sign} {} (version {}){fields}", word("object"), step["version"])
 }
 
-/// Says it, some at a time.
-async fn perform<O: Remote>(channel: &Channel, part: Part<O>) -> Result<()> {
-    let (mut puts, mut deletes) = (Vec::new(), Vec::new());
-    for step in part.steps {
-        match step.statement {
-            Statement::Put(object) => puts.push(object),
-            Statement::Delete(key, version) => deletes.push((key, version)),
-        }
-    }
-    for some in puts.chunks(O::AT_ONCE as usize) {
+/// Some at a time.
+async fn put<O: Remote>(channel: &Channel, objects: &[O]) -> Result<()> {
+    for some in objects.chunks(O::AT_ONCE as usize) {
         let keys = some.iter().map(Object::key);
         check::<O>(keys, O::put(channel, some).await?)?;
     }
-    for some in deletes.chunks(O::AT_ONCE as usize) {
+    Ok(())
+}
+
+/// The same, by their keys and versions.
+async fn delete<O: Remote>(channel: &Channel, keys: &[(O::Key, u64)]) -> Result<()> {
+    for some in keys.chunks(O::AT_ONCE as usize) {
         let keys = some.iter().map(|(key, _)| *key);
         check::<O>(keys, O::delete(channel, some).await?)?;
     }

@@ -3,9 +3,8 @@
 
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::net::{IpAddr, TcpStream};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use ringside_gateway::proto::operation_service_client::OperationServiceClient;
@@ -20,16 +19,18 @@ use ringside_netlab::wait_until;
 use tokio::runtime::Runtime;
 use tonic::transport::Channel;
 
-use crate::bed::{Bed, FAMILIES, Family, Kind, Place, Tenant, ip};
+use crate::bed::{Bed, FAMILIES, Family, Kind, Place, ip};
 use crate::common::connect as api;
+use crate::datagrams::Flow;
 use crate::on;
 use crate::peers::{AtEnd, answered, chat, connect, exchange_during, is_cut_off, without_room};
 use crate::process::PATIENCE;
 use crate::streams::counted_losses;
+use crate::tenant::neighbors;
 
 on! {
-    fast = crate::FAST => datagrams_go_by_the_rules_of_the_moment, connections_go_by_the_rules_of_the_moment;
-    workers = crate::WORKERS => datagrams_go_by_the_rules_of_the_moment, connections_go_by_the_rules_of_the_moment;
+    fast = crate::FAST => datagrams_go_by_the_rules_of_the_moment, connections_go_by_the_rules_of_the_moment, a_file_leaves_no_gap;
+    workers = crate::WORKERS => datagrams_go_by_the_rules_of_the_moment, connections_go_by_the_rules_of_the_moment, a_file_leaves_no_gap;
 }
 
 /// Of the ports from here on all rules allow the first, every second of them the second, and none the third.
@@ -198,70 +199,6 @@ fn allow([first, last]: [u16; 2], remotes: &[Option<Remote>]) -> Vec<Rule> {
     rules
 }
 
-/// Numbered datagrams, each of which is sent back.
-struct Flow {
-    asks: UdpSocket,
-    echoes: UdpSocket,
-    sent: AtomicU64,
-    arrived: Mutex<BTreeSet<u64>>,
-    answered: AtomicU64,
-}
-
-impl Flow {
-    fn new((from, to): (&Tenant, &Tenant), family: Family, port: u16) -> Self {
-        let bind = |tenant: &Tenant, port| {
-            let own = SocketAddr::from((tenant.address(family), port));
-            let socket = tenant.ns.run(|| UdpSocket::bind(own)).expect("UDP socket");
-            socket.set_nonblocking(true).expect("set");
-            socket
-        };
-        let (asks, echoes) = (bind(from, 0), bind(to, UDP + port));
-        asks.connect((to.address(family), UDP + port)).expect("connects");
-        Self {
-            asks,
-            echoes,
-            sent: AtomicU64::new(0),
-            arrived: Mutex::new(BTreeSet::new()),
-            answered: AtomicU64::new(0),
-        }
-    }
-
-    fn sent(&self) -> u64 {
-        self.sent.load(Ordering::SeqCst)
-    }
-
-    fn arrived(&self) -> MutexGuard<'_, BTreeSet<u64>> {
-        self.arrived.lock().expect("no panic")
-    }
-
-    /// Packets that were sent, either way, and did not come.
-    fn missing(&self) -> u64 {
-        let answered = self.answered.load(Ordering::SeqCst);
-        let echoed = self.arrived().len() as u64;
-        (self.sent() - echoed) + (echoed - answered)
-    }
-
-    /// A few hundred a second until `over`; what comes is heard until `closed`.
-    fn run(&self, over: &AtomicBool, closed: &AtomicBool) {
-        while !closed.load(Ordering::SeqCst) {
-            if !over.load(Ordering::SeqCst) {
-                let number = self.sent.fetch_add(1, Ordering::SeqCst);
-                self.asks.send(&number.to_be_bytes()).expect("sent");
-            }
-            let mut number = [0; 8];
-            while let Ok((8, from)) = self.echoes.recv_from(&mut number) {
-                let is_new = self.arrived().insert(u64::from_be_bytes(number));
-                assert!(is_new, "{number:?} came twice");
-                self.echoes.send_to(&number, from).expect("sent");
-            }
-            while self.asks.recv(&mut number).is_ok() {
-                self.answered.fetch_add(1, Ordering::SeqCst);
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-}
-
 fn datagrams_go_by_the_rules_of_the_moment(kind: Kind) {
     let mut bed = Bed::new("changes-udp", kind, &[Place::vxlan(Family::V4); 2]);
     // Nothing has to wait for the hosts' MAC addresses.
@@ -270,7 +207,7 @@ fn datagrams_go_by_the_rules_of_the_moment(kind: Kind) {
     }
     let mut rules = Rules::new(&mut bed);
     let [always, by_turns, never] =
-        [ALWAYS, BY_TURNS, NEVER].map(|port| Flow::new((bed.at(1), bed.at(2)), Family::V6, port));
+        [ALWAYS, BY_TURNS, NEVER].map(|port| Flow::new((bed.at(1), bed.at(2)), Family::V6, UDP + port));
     let flows = [&always, &by_turns, &never];
     let (over, closed) = (AtomicBool::new(false), AtomicBool::new(false));
     let (dropped, by_kernel) = (rules.dropped(&DENIED), without_room() + counted_losses(&bed));
@@ -404,4 +341,55 @@ fn nothing_came(mut end: &TcpStream) {
         "{heard:?}"
     );
     end.set_nonblocking(false).expect("set");
+}
+
+/// Files that put one group in the place of another, which is to be absent from then on, and that remove addresses with their ports: what both
+/// rules allow goes on, and who may get nothing never does.
+fn a_file_leaves_no_gap(kind: Kind) {
+    const FILES: u32 = 40;
+    let mut bed = Bed::new("changes-file", kind, &[Place::vxlan(Family::V4); 2]);
+    answered(bed.at(1), bed.at(2).address(Family::V4));
+    let [sender, receiver] = [1, 2].map(|host| format!("vni: 42, ip: {}", bed.at(host).card.v4));
+    let group = |id: u32| {
+        let rules =
+            format!("[{{id: 1, direction: egress}}, {{id: 2, direction: ingress, protocol: udp, ports: {UDP}}}]");
+        let ports = [&sender, &receiver].map(|address| format!("  - {{{address}, groups: [{id}]}}\n"));
+        format!("groups:\n  - {{id: {id}, rules: {rules}}}\nports:\n{}", ports.concat())
+    };
+    bed.ringside().apply(&group(1));
+    let flow = Flow::new((bed.at(1), bed.at(2)), Family::V4, UDP);
+    let by_kernel = without_room() + counted_losses(&bed);
+    flow.run_during(|| {
+        for [old, new] in [[1, 2], [2, 1]].repeat(FILES as usize / 2) {
+            bed.ringside()
+                .apply(&format!("{}absent: {{groups: [{old}]}}\n", group(new)));
+        }
+    });
+    let (lost, by_kernel) = (flow.missing(), without_room() + counted_losses(&bed) - by_kernel);
+    assert!(flow.sent() > u64::from(FILES), "{} in {FILES} files", flow.sent());
+    assert!(
+        lost <= by_kernel,
+        "{lost} of {} lost, {by_kernel} by the kernel's queues",
+        flow.sent()
+    );
+    for reason in DENIED {
+        assert_eq!(bed.ringside().dropped(reason), 0, "{reason}");
+    }
+    drop(flow);
+
+    let closed = format!("groups:\n  - {{id: 3, rules: []}}\nports:\n  - {{{receiver}, groups: [3]}}\n");
+    let there = closed.clone() + &neighbors(&[bed.at(2).card]);
+    let gone = format!("absent:\n  ports: [{{{receiver}}}]\n  neighbors: [{{{receiver}}}]\n");
+    bed.ringside().apply(&closed);
+    let flow = Flow::new((bed.at(1), bed.at(2)), Family::V4, UDP);
+    flow.run_during(|| {
+        for _ in 0..FILES / 2 {
+            bed.ringside().apply(&gone);
+            bed.ringside().apply(&there);
+        }
+        assert_eq!(*flow.arrived(), BTreeSet::new());
+        // Whoever has no port gets it.
+        bed.ringside().apply(&format!("absent: {{ports: [{{{receiver}}}]}}\n"));
+        assert!(wait_until(PATIENCE, || !flow.arrived().is_empty()));
+    });
 }

@@ -17,6 +17,7 @@ mod way;
 mod answers;
 mod changes;
 mod crafted;
+mod datagrams;
 mod debian;
 mod direct;
 mod disk;
