@@ -149,7 +149,8 @@ impl GatewayProgram {
 pub struct PinnedLease(MapHandle);
 
 impl PinnedLease {
-    /// Of the maps in `folder`. None if none were pinned there, or by another version.
+    /// Of the maps in `folder`, of whichever version: all have this map, and it is the same in all. None if none were pinned there, or one
+    /// that is too old for that.
     ///
     /// # Errors
     ///
@@ -158,11 +159,9 @@ impl PinnedLease {
         if !folder.join(STATE).exists() {
             return Ok(None);
         }
-        let state = super::read_state(&open(folder, STATE)?)?;
-        if super::layout::word(&state, 0) != Some(LAYOUT) {
-            return Ok(None);
-        }
-        open(folder, LEASE).map(Self).map(Some)
+        let map = open(folder, LEASE)?;
+        let is_one = (map.key_size() as usize, map.value_size() as usize) == (KEY.len(), Lease::LEN);
+        Ok(is_one.then_some(Self(map)))
     }
 
     /// As it is.

@@ -110,6 +110,14 @@ fn maps_of_another_version_are_refused() {
         let folder = bpffs.folder();
         Bed::new(second, Wanted::default()).program.pin(&folder).unwrap();
         of_another_version(&folder).unwrap();
+        // It can be told to go on all the same.
+        let lease = PinnedLease::open(&folder).unwrap().expect("it is pinned");
+        let until = Lease { until: 17, longest: 18 };
+        lease.set(until).unwrap();
+        assert_eq!(lease.read().unwrap(), until);
+        // But for one whose lease is another thing.
+        let [counters, lease] = ["counters", "lease"].map(|name| folder.join(name));
+        fs::rename(counters, lease).unwrap();
         assert!(PinnedLease::open(&folder).unwrap().is_none());
         let refused = GatewayProgram::adopt(&folder).unwrap_err();
         assert!(matches!(refused, Error::Layout { found: 99, .. }), "{refused}");

@@ -36,6 +36,14 @@ impl Held {
         })
     }
 
+    /// For how long it goes on by itself.
+    ///
+    /// # Errors
+    /// The kernel refuses the reading.
+    pub(super) fn left(&self) -> ringside_bpf::Result<Lease> {
+        self.lease.read()
+    }
+
     /// It goes on for `unowned-seconds` from now, if its time is not over: then it does not begin anew, for who knows what has changed since.
     /// To be called as often as is known that the start goes on. It does nothing until the start has taken a fourth of that time: one that
     /// fails again and again, soon, is nobody who comes. And it does nothing beyond what the last one that ran has said: many starts, one after

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use ringside_bpf::gateway::{GatewayProgram, Sizes};
+use ringside_bpf::testing::of_another_version;
 use ringside_netlab::testing::is_root;
 
 use super::*;
@@ -76,6 +77,8 @@ fn what_was_left_goes_on_while_somebody_starts() {
     left.lease().set(before).unwrap();
     Held::of(&left.0).unwrap().renew();
     assert_eq!(left.lease().read().unwrap(), before, "it has only begun");
+    of_another_version(&attach::maps(left.0.pins.as_deref().unwrap())).unwrap();
+    assert_eq!(left.renewed(20, 3600), 60, "of another version");
     let none = PathOptions {
         pins: Some("/sys/fs/bpf/ringside-held-none".into()),
         ..PathOptions::default()

@@ -9,10 +9,12 @@ use ringside_bpf::testing::of_another_version;
 use ringside_netlab::wait_until;
 
 use crate::bed::{Bed, FAMILIES, Family, Kind, Place};
+use crate::datagrams::Flow;
 use crate::on;
-use crate::peers::{AtEnd, answered, chat, connect, exchange_during, is_cut_off, unanswered};
+use crate::peers::{AtEnd, answered, chat, connect, exchange_during, is_cut_off, unanswered, without_room};
 use crate::process::{PATIENCE, Running};
 use crate::ringside::Ringside;
+use crate::streams::counted_losses;
 
 on! {
     fast = crate::FAST => a_daemon_that_ends_is_not_missed, a_daemon_that_is_killed_is_not_missed,
@@ -174,7 +176,7 @@ fn maps_of_other_sizes_are_not_noticed(kind: Kind) {
 }
 
 /// An upgrade to a version whose maps are others, when nothing is known of what is open: it is picked up as it goes on, by rules in one
-/// direction only, too, and by whichever side says something first.
+/// direction only, too, and by whichever side says something first. Where there are no rules no packet is missed.
 fn maps_of_another_version_are_made_anew(kind: Kind) {
     let Kind::Ringside(how) = kind else {
         panic!("for the daemon")
@@ -190,7 +192,9 @@ fn maps_of_another_version_are_made_anew(kind: Kind) {
         from.write_all(b"word").expect("taken");
         to.read_exact(&mut [0; 4]).expect("comes");
     }
-    exchange_during(&busy, || {
+    let free = Flow::new((&bed.tenants[0][1], &bed.tenants[1][1]), Family::V4, 9000);
+    let by_kernel = without_room() + counted_losses(&bed);
+    let upgrade = || {
         let folder = bed.ringside().end(true);
         of_another_version(&bed.ringside().pins().join("maps")).expect("forged");
         bed.ringside().start_in(folder);
@@ -199,7 +203,14 @@ fn maps_of_another_version_are_made_anew(kind: Kind) {
             log.contains("the maps are made anew") && log.contains("adopted=false"),
             "{log}"
         );
-    });
+    };
+    free.run_during(|| exchange_during(&busy, upgrade));
+    let (lost, by_kernel) = (free.missing(), without_room() + counted_losses(&bed) - by_kernel);
+    assert!(
+        lost <= by_kernel,
+        "{lost} of {} lost, {by_kernel} by the kernel's queues",
+        free.sent()
+    );
     // Who was connected to answers, and who asked has nothing to say.
     for [mut from, mut to] in [server_waits, client_waits] {
         from.write_all(b"word").expect("taken");
