@@ -354,6 +354,17 @@ impl GatewayProgram {
         self.maps.workers.as_fd()
     }
 
+    /// What comes on a port's queue and takes a worker is dropped from now on, and counted: nothing new comes to its socket.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Map`] if none served it.
+    pub fn dismiss(&self, port: u8, queue: u32) -> Result<()> {
+        let place = u32::from(port) * self.sizes.queues + queue;
+        let dismissed = self.maps.workers.delete(&place.to_ne_bytes());
+        dismissed.map_err(|error| Error::map(NAME, "workers", "deleting", load::os_error(&error)))
+    }
+
     /// Where tenants' addresses live.
     #[must_use]
     pub fn neighbors(&self) -> &NeighborTable {

@@ -1,6 +1,6 @@
 //! What real tenants get through the gateway: iperf3 and ping between namespaces whose interfaces are the kernel's own VXLAN,
 //! over the fast path, over workers alone, and through a gateway that is the kernel's own (a bridge and VXLAN endpoints);
-//! the first two with security groups as well.
+//! the first two with security groups as well; and over workers on both CPUs, and over one that looks for packets all the time.
 //!
 //! `cargo bench -p ringside-gateway --bench tenants [-- ROUNDS [SECONDS]] [apart] [moderated]`, as root. With `apart` what the gateway has sent is
 //! received by a kernel thread, which the scheduler puts where there is room: as if it were another machine, and no part of the gateway's own
@@ -70,7 +70,14 @@ const SLOW_ON_BOTH: Kind = Kind::Ringside(Ringside {
     ..Ringside::FAST
 });
 
-const CONTENDERS: [Contender; 6] = [
+/// With a CPU of its own to look for packets on.
+const SLOW_AWAKE: Kind = Kind::Ringside(Ringside {
+    fast: false,
+    more: "workers = 1\ncpus = [1]\nspin = true",
+    ..Ringside::FAST
+});
+
+const CONTENDERS: [Contender; 7] = [
     Contender {
         name: "kernel",
         kind: Kind::Kernel { summed: true },
@@ -101,10 +108,15 @@ const CONTENDERS: [Contender; 6] = [
         kind: SLOW_ON_BOTH,
         policed: false,
     },
+    Contender {
+        name: "slow, awake",
+        kind: SLOW_AWAKE,
+        policed: false,
+    },
 ];
 
 /// Which are told in proportion to which.
-const PAIRS: [(usize, usize); 7] = [(1, 0), (2, 0), (2, 1), (5, 1), (3, 1), (4, 2), (4, 3)];
+const PAIRS: [(usize, usize); 9] = [(1, 0), (2, 0), (6, 0), (2, 1), (5, 1), (6, 1), (3, 1), (4, 2), (4, 3)];
 
 /// What is measured, and its unit.
 const FIGURES: [&str; 11] = [
@@ -137,9 +149,11 @@ fn main() {
         for turn in 0..beds.len() {
             // Each is first as often as the others.
             let which = (round + turn) % beds.len();
+            CONTENDERS[which].wake(&beds[which], true);
             for (rounds, round) in all[which].iter_mut().zip(measure(&beds[which], seconds)) {
                 rounds.push(round);
             }
+            CONTENDERS[which].wake(&beds[which], false);
         }
     }
     println!("{rounds} rounds of {seconds} s and of {ECHOES} echoes: median (least to most)");
@@ -184,7 +198,15 @@ impl Contender {
         }
         // Also the first echoes find all that they need.
         answered(bed.at(1), bed.at(2).address(Family::V4));
+        self.wake(&bed, false);
         bed
+    }
+
+    /// Who never sleeps stands still in others' turns.
+    fn wake(&self, bed: &Bed, wake: bool) {
+        if self.kind == SLOW_AWAKE {
+            bed.ringside().daemon().signal(if wake { "CONT" } else { "STOP" });
+        }
     }
 }
 

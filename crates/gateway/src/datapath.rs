@@ -194,11 +194,8 @@ impl XdpPath {
         } = attach::obtain(pins, sizes, &ports)?;
         goes_on_meanwhile();
         let program = Arc::new(program);
-        let left = match (adopted, &before) {
-            (true, _) => program.leased()?,
-            (false, Some(before)) => before.leased()?,
-            (false, None) => Lease::default(),
-        };
+        // Ours goes on for as long as what it takes the place of, whatever version that is of.
+        let left = held.as_ref().map(Held::left).transpose()?.unwrap_or_default();
         // Later than that of any process before, which had the same clock.
         let epoch = now();
         let (config, settings) = configure(options, &ports, state, epoch);
@@ -226,8 +223,13 @@ impl XdpPath {
             // Before the first packet.
             let losses = attach::count_losses(&program, pins);
             let attached = attach::attach_all(&program, &ports, options.mode, pins)?;
-            let modes: Vec<_> = attached.iter().flatten().map(|(_, mode)| *mode).collect();
-            Ok((sockets::open(options, &ports, &modes, &program)?, attached, losses))
+            let shares = sockets::open(options, &ports, &attached, &program)?;
+            ensure!(
+                !shares.is_empty(),
+                "{}: none is up; ip link set dev NAME up",
+                ports.names()
+            );
+            Ok((shares, attached, losses))
         });
         let (shares, attached, losses) = opened.inspect_err(|_| {
             // What did not go on before shall not do so because a start failed. That is what there is to say, not this.

@@ -247,7 +247,7 @@ impl OfModel {
             "draining",
             "1 while the gateway is drained",
             None,
-            tables.is_draining().into(),
+            (tables.is_draining() || self.1.as_ref().is_some_and(Member::is_draining)).into(),
         )?;
         out.gauge("watchers", "Watchers of changes", None, self.0.watchers())?;
         out.counter(

@@ -2,7 +2,7 @@
 //! opened.
 //!
 //! A disk keeps what was waited for (`fsync`). Of what was written since it keeps anything: nothing, all, one write of many, all but one, and
-//! a write only in part, by sectors of 512 or 4096 bytes. It is so little that the log is not written back meanwhile.
+//! a write only in part, by sectors of 512 or 4096 bytes. The log is written back into the file when the daemon ends.
 
 mod common;
 
@@ -293,13 +293,16 @@ async fn what_was_acknowledged_survives_a_power_cut() {
         .env("RINGSIDE_RECORD_OF", folder.join("store.db"));
     let daemon = Daemon::spawn(folder, command);
     let after = load(&daemon, &recording).await;
-    drop(daemon.kill());
+    drop(daemon.stop());
 
     let bytes = std::fs::read(&recording).unwrap();
     let all = records(&bytes);
     let syncs = all.iter().filter(|record| record.what == b's').count();
     // Or else it was not what is meant here.
     assert!(syncs > after.len(), "{syncs} syncs");
+    let last = after.last().unwrap().0;
+    let written_back = all.iter().filter(|record| record.file.is_empty() && record.end > last);
+    assert!(written_back.count() > 10, "the log is written back");
     let (mut disk, mut end, mut states) = (Disk::default(), 0, 0);
     for record in all.iter().map(Some).chain([None]) {
         // Just before something is waited for, and at the end: more is pending at no other time.

@@ -9,6 +9,7 @@ use tonic::{Request, Response, Status};
 use super::kind::refused;
 use super::{Answers, Api, invalid};
 use crate::datapath::now;
+use crate::fleet::Member;
 use crate::model::{CannotTrace, DirectCounters, Drops, PathCounters, TraceFilter};
 use crate::object::wire;
 use crate::proto;
@@ -82,10 +83,7 @@ impl OperationService for Api {
     ) -> Result<Response<proto::GetHealthResponse>, Status> {
         let health = self.model.health();
         let problems = self.model.problems();
-        let leaves = self
-            .member
-            .as_ref()
-            .is_some_and(|member| member.known().record.draining);
+        let leaves = self.member.as_ref().is_some_and(Member::is_draining);
         let status = match (leaves || self.model.tables().is_draining(), problems.is_empty()) {
             (true, _) => proto::Status::Draining,
             (false, true) => proto::Status::Ok,

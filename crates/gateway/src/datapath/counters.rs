@@ -167,8 +167,7 @@ impl WorkerCounters {
 
     /// Counts a packet of so many bytes.
     pub(super) fn dropped(&self, reason: DropReason, bytes: usize) {
-        self.dropped_more(reason, 1);
-        add(&self.dropped_bytes, bytes as u64);
+        self.dropped_all(reason, 1, bytes);
     }
 
     /// Counts a packet that goes no farther, by its reason, with the bytes that it came with.
@@ -176,6 +175,12 @@ impl WorkerCounters {
         if let Some(reason) = reason(decision) {
             self.dropped(reason, bytes);
         }
+    }
+
+    /// Counts packets of so many bytes together.
+    pub(super) fn dropped_all(&self, reason: DropReason, packets: u64, bytes: usize) {
+        self.dropped_more(reason, packets);
+        add(&self.dropped_bytes, bytes as u64);
     }
 
     /// Counts packets whose bytes nobody knows.

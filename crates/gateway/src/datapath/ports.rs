@@ -79,6 +79,16 @@ impl Ports {
             .filter_map(|(number, _, interface)| Some((number, interface?)))
     }
 
+    /// Those of them that are up.
+    pub(super) fn up(&self) -> Result<Self> {
+        let up = |interface: &Option<Interface>| -> Result<Option<Interface>> {
+            let Some(interface) = interface else { return Ok(None) };
+            Ok(interface.state()?.admin_up.then(|| interface.clone()))
+        };
+        let interfaces = self.0.iter().map(|(interface, _)| up(interface));
+        Ok(self.with(interfaces.collect::<Result<_>>()?))
+    }
+
     /// The number of an interface.
     pub(super) fn number(&self, index: u32) -> Option<u8> {
         let found = self.iter().find(|(_, interface)| interface.index() == index);

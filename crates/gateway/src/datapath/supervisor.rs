@@ -1,9 +1,9 @@
 //! The interfaces and the workers on them: what happens to them is seen, told, and answered.
 //!
 //! ```text
-//!  gone, moved away, back; other queues; longer packets; a worker that fails
-//!        ──▶ workers end ──▶ program and sockets on what is there ──▶ workers
-//!  other addresses, MAC address, MTU ──▶ other settings          down, no carrier ──▶ told
+//!  gone, moved away, down, back; other queues; longer packets; a worker that fails
+//!        ──▶ workers end ──▶ program on what is there, sockets on what is up ──▶ workers
+//!  other addresses, MAC address, MTU ──▶ other settings          no carrier ──▶ told
 //! ```
 //! The caches stay all the while, and what they know is sent on as long as an interface has the program.
 
@@ -53,6 +53,7 @@ pub(super) struct Supervisor {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Why {
     Gone,
+    Down,
     Back,
     OtherQueues,
     LongerPackets,
@@ -63,6 +64,7 @@ impl Why {
     const fn text(self) -> &'static str {
         match self {
             Self::Gone => "an interface is gone",
+            Self::Down => "an interface is down",
             Self::Back => "an interface is back",
             Self::OtherQueues => "an interface has other queues",
             Self::LongerPackets => "an interface brings longer packets",
@@ -199,6 +201,8 @@ impl Supervisor {
             spin: options.spin,
             skip: Skip::new(now()),
             leaving: Vec::with_capacity(BURST as usize),
+            left: Vec::with_capacity(BURST as usize),
+            program: self.program(),
         }
     }
 
@@ -320,6 +324,13 @@ impl Supervisor {
             )
         });
         notices.tell(About::Queues(number), more);
+        match (state.admin_up, opened.queues) {
+            (true, 0) => return Ok(Some(Why::Back)),
+            (false, 0) => return Ok(None),
+            // What is on its rings would be sent when it is up again, however late.
+            (false, _) => return Ok(Some(Why::Down)),
+            (true, _) => {}
+        }
         if queues.min(room) != opened.queues {
             self.detach_from_veth(number, interface);
             return Ok(Some(Why::OtherQueues));
@@ -485,11 +496,7 @@ impl Supervisor {
         let ports = Arc::new(before.with(there));
         self.shared.ports.store(Arc::clone(&ports));
         self.adapt(&ports);
-        let attached = self.attached();
-        let modes = ports
-            .iter()
-            .filter_map(|(number, _)| Some(attached.get(usize::from(number))?.as_ref()?.1));
-        sockets::open(&self.options, &ports, &modes.collect::<Vec<_>>(), &self.program())
+        sockets::open(&self.options, &ports, &self.attached(), &self.program())
     }
 }
 

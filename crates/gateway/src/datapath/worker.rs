@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use ringside_bpf::gateway::FlowSample;
+use ringside_bpf::gateway::{FlowSample, GatewayProgram};
 use ringside_gateway_core::decide::{Cacheable, Decider, Decision, Settings};
 use ringside_gateway_core::table::{HostId, HostReader};
 use ringside_gateway_core::{Buffer, Content, DropReason, Packet};
@@ -173,6 +173,9 @@ impl Skip {
 /// A packet that leaves by this port, later than it came or by another one; and as what. Whoever wants to see it has it as it came.
 pub(super) struct Leaving(u8, Frame, Decision, Option<Box<Shown>>);
 
+/// The same, and its bytes, when it is on the ring of one of the lanes. None: it could not be put there.
+pub(super) struct Left(Option<usize>, usize, Decision, Option<Box<Shown>>);
+
 /// Counts what has left, or could not.
 fn count_left(decision: Decision, bytes: usize, is_sent: bool, tally: &mut Tally, counters: &WorkerCounters) {
     match decision {
@@ -201,8 +204,10 @@ pub(super) struct Worker<'a> {
     pub(super) spin: bool,
     /// Packets until one is told of who sends to whom.
     pub(super) skip: Skip,
-    /// Packets of a burst that leave by other interfaces.
+    /// Packets of a burst that leave by other interfaces, and those that have left.
     pub(super) leaving: Vec<Leaving>,
+    pub(super) left: Vec<Left>,
+    pub(super) program: Arc<GatewayProgram>,
 }
 
 impl Worker<'_> {
@@ -222,8 +227,35 @@ impl Worker<'_> {
         }
         tally.held_back = self.decider.take_held_back();
         self.counters.add(&tally);
+        self.leave_the_rest(&mut lanes);
         self.count_lost(&mut lanes);
         done
+    }
+
+    /// What is still on the rings is nobody's any more, and neither is what comes.
+    fn leave_the_rest(&self, lanes: &mut [Lane<'_>]) {
+        for lane in &*lanes {
+            // It may never have been served.
+            _ = self.program.dismiss(lane.port, lane.queue.id());
+        }
+        // Whatever was on its way to them has come by then.
+        std::thread::sleep(Duration::from_millis(1));
+        for lane in lanes {
+            let mut tally = Tally::ZERO;
+            // A socket that has failed has nothing more to say.
+            while let Ok(mut burst) = lane.queue.recv(Wait::Spin) {
+                // What has happened to the link is told before what came.
+                if burst.is_empty() && burst.event().is_none() {
+                    break;
+                }
+                for packet in &mut burst {
+                    tally.received += 1;
+                    tally.received_bytes += packet.len() as u64;
+                    self.counters.dropped(DropReason::NoWorker, packet.len());
+                }
+            }
+            self.counters.add(&tally);
+        }
     }
 
     fn count_lost(&self, lanes: &mut [Lane<'_>]) {
@@ -317,7 +349,7 @@ impl Worker<'_> {
         let mut decisions = self.decider.look_up();
         let mut tally = Tally::ZERO;
         let foreign = Some(&self.shared.foreign).filter(|foreign| foreign.is_possible());
-        let mut others = 0;
+        let (mut others, mut back_bytes) = (0, 0);
         let desk = Desk {
             now: begun,
             port,
@@ -358,6 +390,7 @@ impl Worker<'_> {
                     if by == port {
                         tally.sent += 1;
                         tally.sent_bytes += packet.len() as u64;
+                        back_bytes += bytes;
                         packet.send();
                     } else {
                         self.leaving.push(Leaving(by, packet.keep(), decision, shown));
@@ -371,6 +404,7 @@ impl Worker<'_> {
                 Decision::Answer => {
                     packet.send();
                     tally.answered += 1;
+                    back_bytes += bytes;
                 }
                 Decision::Complain(_) => {
                     packet.send();
@@ -389,14 +423,21 @@ impl Worker<'_> {
                 }
             }
         }
-        burst.finish()?;
+        let finished = burst.finish();
         tally.held_back = self.decider.take_held_back();
         if let Some(measured) = measured {
             tally.busy = now().saturating_sub(measured) * MEASURED;
         }
+        if finished.is_err() {
+            // The ring ends with its socket.
+            let packets = tally.sent + tally.answered;
+            self.counters
+                .dropped_all(DropReason::TransmitFailed, packets, back_bytes);
+            (tally.sent, tally.sent_bytes, tally.answered, tally.complained) = (0, 0, 0, 0);
+        }
         self.counters.add(&tally);
         self.shared.foreign.count(others);
-        Ok(true)
+        but_for_down(finished).map(|_| true)
     }
 
     /// Sends packets whose host is known by now, and lets go of those that have waited for too long.
@@ -451,17 +492,31 @@ impl Worker<'_> {
     }
 
     /// Sends what leaves by another interface than it came by, or later: by the queues there that this worker has, in turn.
-    /// None of them is waited for, because it would be waited for by all.
+    /// None of them is waited for, because it would be waited for by all; and where one takes nothing the others go on.
     fn leave(&mut self, lanes: &mut [Lane<'_>], from: usize, trace: Option<&Wanted>) -> Result<(), Error> {
-        let mut tally = Tally::ZERO;
         for Leaving(port, frame, decision, shown) in self.leaving.drain(..) {
             let bytes = frame.len();
             let there = lanes.iter().filter(|lane| lane.port == port).count();
-            let mut way = lanes.iter_mut().filter(|lane| lane.port == port);
-            let sent = match way.nth(from % there.max(1)) {
-                Some(Lane { queue, .. }) if queue.in_flight() < queue.report().tx_ring => queue.send(frame).is_ok(),
-                Some(_) | None => false,
+            let mut way = lanes.iter_mut().enumerate().filter(|(_, lane)| lane.port == port);
+            let lane = match way.nth(from % there.max(1)) {
+                Some((number, Lane { queue, .. })) if queue.in_flight() < queue.report().tx_ring => {
+                    queue.send(frame).is_ok().then_some(number)
+                }
+                Some(_) | None => None,
             };
+            self.left.push(Left(lane, bytes, decision, shown));
+        }
+        let mut done = Ok(());
+        for (number, lane) in lanes.iter_mut().enumerate() {
+            if let Err(error) = lane.queue.flush() {
+                let there = self.left.iter_mut().filter(|Left(lane, ..)| *lane == Some(number));
+                there.for_each(|Left(lane, ..)| *lane = None);
+                done = done.and(but_for_down(Err(error)));
+            }
+        }
+        let mut tally = Tally::ZERO;
+        for Left(lane, bytes, decision, shown) in self.left.drain(..) {
+            let sent = lane.is_some();
             if !sent {
                 let reason = match decision {
                     Decision::Complain(reason) => reason,
@@ -472,6 +527,14 @@ impl Worker<'_> {
             count_left(decision, bytes, sent, &mut tally, self.counters);
         }
         self.counters.add(&tally);
-        lanes.iter_mut().try_for_each(|lane| lane.queue.flush())
+        done
+    }
+}
+
+/// A link that is down has its socket closed by the supervisor, and with it what was to be sent there; the others' workers go on until then.
+fn but_for_down<T: Default>(done: Result<T, Error>) -> Result<T, Error> {
+    match done {
+        Err(Error::LinkDown { .. }) => Ok(T::default()),
+        done => done,
     }
 }

@@ -203,6 +203,12 @@ impl Member {
         self.known.borrow().clone()
     }
 
+    /// Whether its shards go to others, or have gone.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.known.borrow().record.draining
+    }
+
     /// What is known now, and a word whenever that changes.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<Known> {

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use ringside_netlab::wait_until;
+
 use super::cluster::{Cluster, How};
 use super::hosts::Hosts;
+use super::process::PATIENCE;
 use super::table::PLAIN;
 use super::traffic::Traffic;
 
@@ -44,10 +47,12 @@ async fn nothing_of_tenants_is_said_while_they_talk_and_are_handed_over() {
         let mut said = network.tenants[0].ns.command("bash");
         said.args(["-c", &word]).output().unwrap();
     }
-    let gateway = cluster.gateways[0].daemon();
-    assert!(gateway.ok(&["drain"]).contains("drained"));
+    let gateway = &mut cluster.gateways[0];
+    assert!(gateway.daemon().ok(&["drain"]).contains("drained"));
+    assert_eq!(gateway.metrics().count("draining"), 1);
     std::thread::sleep(Duration::from_millis(300));
-    gateway.ok(&["drain", "--off"]);
+    gateway.daemon().ok(&["drain", "--off"]);
+    assert!(wait_until(PATIENCE, || gateway.metrics().count("draining") == 0));
     let hosts = cluster.hosts();
     _ = traffic.end(hosts);
     let mut logs = vec![("agents".to_owned(), hosts.told())];

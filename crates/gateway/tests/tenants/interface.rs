@@ -6,15 +6,17 @@ use ringside_netlab::{End, wait_until};
 use ringside_nic::Channels;
 
 use crate::bed::{Bed, FAMILIES, Family, Kind, Place};
+use crate::datagrams::Flow;
 use crate::on;
 use crate::peers::{answered, answered_with, chat, connect, ping};
 use crate::process::PATIENCE;
 use crate::ringside::Ringside;
+use crate::scraped::{Metrics, OFFERED};
 
 on! {
     fast = crate::FAST => it_goes_and_another_of_its_name_comes, its_addresses_change;
     slow = crate::SLOW => longer_packets_come;
-    two_ports = crate::TWO_PORTS => one_of_two_goes;
+    two_ports = crate::TWO_PORTS => one_of_two_goes, one_of_two_is_down;
     two_queues = crate::TWO_QUEUES => it_goes_and_another_of_its_name_comes, it_gets_another_queue;
 }
 
@@ -211,5 +213,68 @@ fn one_of_two_goes(kind: Kind) {
     wait_for_health(&mut bed);
     for both in [&across, &beside] {
         chat(both).expect("goes on");
+    }
+}
+
+/// The other one goes on, though there is always something that a worker has to send to the one that is down; so it does when the daemon is
+/// started anew meanwhile. Of what came by the fast path nothing is lost without a word.
+fn one_of_two_is_down(kind: Kind) {
+    let Kind::Ringside(how) = kind else {
+        panic!("for the daemon")
+    };
+    // By the fast path and workers, and by workers alone.
+    for fast in [true, false] {
+        let kind = Kind::Ringside(Ringside {
+            fast,
+            more: OFFERED,
+            ..how
+        });
+        let mut bed = Bed::new("one-of-two-down", kind, &[Place::vxlan(Family::V4); 3]);
+        let to = bed.at(2).address(Family::V4);
+        let across = connect(bed.at(1), (bed.at(2), to), 7000);
+        let beside = connect(bed.at(1), (bed.at(3), bed.at(3).address(Family::V4)), 7001);
+        for both in [&across, &beside] {
+            chat(both).expect("goes");
+        }
+        let down = bed.uplinks[1].a.clone();
+        let flow = Flow::new((bed.at(1), bed.at(2)), Family::V4, 9000);
+        let goes_on = |bed: &mut Bed, port| {
+            bed.ringside()
+                .wait_until(|gateway| gateway.workers() == ["eth0 queue 0"]);
+            (0..20).for_each(|_| chat(&beside).expect("goes on"));
+            let new = connect(bed.at(3), (bed.at(1), bed.at(1).address(Family::V6)), port);
+            chat(&new).expect("goes");
+        };
+        flow.run_during(|| {
+            assert!(wait_until(PATIENCE, || flow.arrived().len() > 20));
+            for time in 0..3 {
+                down.set_up(false).expect("down");
+                wait_for_problem(&mut bed, "the interface eth1 is down");
+                goes_on(&mut bed, 7010 + time);
+                if time == 2 {
+                    break;
+                }
+                down.set_up(true).expect("up");
+                wait_for_health(&mut bed);
+                let before = flow.arrived().len();
+                assert!(wait_until(PATIENCE, || flow.arrived().len() > before + 20));
+            }
+        });
+        let is_told = || {
+            let told = Metrics::of(&bed.uplinks[0].a.ns);
+            ["fast", "slow"].iter().all(|path| told.adds_up(path)) && told.is_all_got()
+        };
+        assert!(wait_until(PATIENCE, is_told), "{:?}", Metrics::of(&bed.uplinks[0].a.ns));
+        assert!(bed.ringside().dropped("transmit-failed") + bed.ringside().dropped("transmit-lost") > 0);
+
+        let folder = bed.ringside().end(true);
+        bed.ringside().start_in(folder);
+        wait_for_problem(&mut bed, "the interface eth1 is down");
+        goes_on(&mut bed, 7020);
+        down.set_up(true).expect("up");
+        wait_for_health(&mut bed);
+        for both in [&across, &beside] {
+            chat(both).expect("goes on");
+        }
     }
 }

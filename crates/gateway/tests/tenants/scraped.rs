@@ -94,6 +94,13 @@ impl Metrics {
         // Exactly: whole numbers, far from what is not exact any more.
         (self.of_path("received_packets", path) - sum).abs() < 0.5
     }
+
+    /// What the fast path has handed up a worker has got, or there was no room for it.
+    pub(crate) fn is_all_got(&self) -> bool {
+        let got = self.of_path("received_packets", "slow");
+        let busy = self.get("dropped_packets_total{path=\"slow\",reason=\"worker-busy\"}");
+        (self.sum("handed_up_packets_total") - got - busy).abs() < 0.5
+    }
 }
 
 const PORT: u16 = 9;
