@@ -200,11 +200,13 @@ impl XdpPath {
         let epoch = now();
         let (config, settings) = configure(options, &ports, state, epoch);
         let mut cache = Cache::new(Arc::clone(&program), config, tables, options.fast);
-        let (mut restored, mut resolved) = (0, Vec::new());
-        if adopted {
+        let mut restored = 0;
+        let resolved = if adopted {
             restored = connections::restore(&program, tables, epoch)?;
-            resolved = cache.adopt(tables)?;
-        }
+            cache.adopt(tables)?
+        } else {
+            resolver::resolve_known(tables, &ports)
+        };
         if let Some(before) = before {
             // That goes on until ours takes its place. Who is open is handed over anew with its next packet.
             restored = connections::restore(&before, tables, epoch)?;
@@ -222,8 +224,15 @@ impl XdpPath {
         let opened = attach::name(&program, adopted, &ports, pins).and_then(|()| {
             // Before the first packet.
             let losses = attach::count_losses(&program, pins);
+            // What goes on has ours take its place when there are sockets for what is not cached yet: hosts have to be found anew.
+            let before = pins.and_then(|pins| attach::modes_before(pins, &ports));
+            let open = |modes: &[_]| sockets::open(options, &ports, modes, &program);
+            let opened = before.as_deref().map(open).transpose()?;
             let attached = attach::attach_all(&program, &ports, options.mode, pins)?;
-            let shares = sockets::open(options, &ports, &attached, &program)?;
+            let shares = match opened {
+                Some(opened) => opened,
+                None => open(&attach::modes(&attached))?,
+            };
             ensure!(
                 !shares.is_empty(),
                 "{}: none is up; ip link set dev NAME up",

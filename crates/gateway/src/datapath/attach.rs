@@ -30,6 +30,28 @@ pub(super) fn goes_on(pins: &Path, ports: &Ports) -> bool {
     ports.iter().any(|(_, interface)| link(pins, interface).exists())
 }
 
+/// In which mode it has left its program on each of them, by their numbers. None if it is not on all.
+pub(super) fn modes_before(pins: &Path, ports: &Ports) -> Option<Vec<Option<XdpMode>>> {
+    let mode = |(_, interface): (u8, &Interface)| {
+        let is_left = link(pins, interface).exists();
+        let xdp = interface.state().ok()?.xdp.filter(|_| is_left)?;
+        Some(Some(mode_of(xdp.mode)))
+    };
+    ports.iter().map(mode).collect()
+}
+
+/// The same of what is attached now.
+pub(super) fn modes(attached: &[Option<(Link, XdpMode)>]) -> Vec<Option<XdpMode>> {
+    attached.iter().map(|one| one.as_ref().map(|(_, mode)| *mode)).collect()
+}
+
+fn mode_of(mode: ringside_nic::XdpMode) -> XdpMode {
+    match mode {
+        ringside_nic::XdpMode::Generic => XdpMode::Generic,
+        _ => XdpMode::Native,
+    }
+}
+
 /// Takes its name away: it ends with who has it.
 pub(super) fn unlink(pins: &Path, interface: &Interface) {
     // It may have none.
@@ -177,12 +199,8 @@ pub(super) fn attach(
     if let Some(pins) = pins
         && let Some(link) = program.take_over(interface.index(), &link(pins, interface))?
     {
-        let attached = interface.state()?.xdp.map(|xdp| xdp.mode);
-        let mode = match attached {
-            Some(ringside_nic::XdpMode::Generic) => XdpMode::Generic,
-            _ => XdpMode::Native,
-        };
-        return Ok((link, mode));
+        let mode = interface.state()?.xdp.map(|xdp| mode_of(xdp.mode));
+        return Ok((link, mode.unwrap_or(XdpMode::Native)));
     }
     let modes = match mode {
         Mode::Auto => &[XdpMode::Native, XdpMode::Generic][..],

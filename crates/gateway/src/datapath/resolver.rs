@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use ringside_gateway_core::Neighbors;
-use ringside_gateway_core::table::{Host, HostId, HostReader};
+use ringside_gateway_core::table::{Host, HostId, HostReader, Limit};
 use ringside_nic::{NeighbourEvent, NeighbourWatch, Route, TooBigMessages};
 use ringside_wire::MacAddr;
 
@@ -148,7 +148,7 @@ impl Resolver {
         for id in &self.resolved {
             let Some(host) = ways.hosts.find(*id) else { continue };
             let given = ways.hosts.given(*id).unwrap_or(host);
-            let place = match self.way_to(&given) {
+            let place = match way_to(&self.shared.ports.load(), &given) {
                 Some((place, mtu)) => {
                     ways.limits.route(&self.tables.hosts, *id, mtu, now());
                     place
@@ -205,35 +205,13 @@ impl Resolver {
         Turn::LookedThrough
     }
 
-    /// By which port a host is reached, whose MAC address packets to it get, and how long they may be.
-    fn way_to(&self, given: &Host) -> Option<Way> {
-        let route = match Route::to(given.ip) {
-            Ok(route) => route,
-            Err(error) => {
-                tracing::debug!(host = %given.ip, %error, "no way to a host");
-                return None;
-            }
-        };
-        let ports = self.shared.ports.load();
-        let routed = ports.number(route.interface.index());
-        let only = (ports.len() == 1).then_some(0);
-        let Some(port) = given.port.or(only).or(routed) else {
-            tracing::debug!(host = %given.ip, by = route.interface.name(), "the way to a host is by no interface of the gateway");
-            return None;
-        };
-        let is_its = routed.is_none_or(|routed| routed == port);
-        let router = route.gateway.filter(|_| is_its);
-        let mtu = route.mtu.filter(|_| is_its).and_then(|mtu| u16::try_from(mtu).ok());
-        Some(((port, router.unwrap_or(given.ip)), mtu.and_then(NonZeroU16::new)))
-    }
-
     fn ask(&self, id: HostId, ways: &mut Ways) {
         let is_open = |host: &Host| host.mac.is_none() || host.port.is_none();
         if !ways.hosts.find(id).is_some_and(|host| is_open(&host)) {
             return;
         }
         let Some(given) = ways.hosts.given(id) else { return };
-        let Some((place, mtu)) = self.way_to(&given) else {
+        let Some((place, mtu)) = way_to(&self.shared.ports.load(), &given) else {
             return;
         };
         // Before it can be sent to.
@@ -270,7 +248,7 @@ impl Resolver {
             let Known { id, place: before, .. } = ways.places[ways.next % ways.places.len()];
             ways.next = (ways.next + 1) % ways.places.len();
             let Some(given) = ways.hosts.given(id) else { continue };
-            let Some((place, mtu)) = self.way_to(&given) else {
+            let Some((place, mtu)) = way_to(&self.shared.ports.load(), &given) else {
                 continue;
             };
             ways.limits.route(&self.tables.hosts, id, mtu, now());
@@ -368,6 +346,54 @@ impl Resolver {
         // Nobody is there any more: then the data path ends.
         _ = self.found.send(id);
     }
+}
+
+/// By which port a host is reached, whose MAC address packets to it get, and how long they may be.
+fn way_to(ports: &Ports, given: &Host) -> Option<Way> {
+    let route = match Route::to(given.ip) {
+        Ok(route) => route,
+        Err(error) => {
+            tracing::debug!(host = %given.ip, %error, "no way to a host");
+            return None;
+        }
+    };
+    let routed = ports.number(route.interface.index());
+    let only = (ports.len() == 1).then_some(0);
+    let Some(port) = given.port.or(only).or(routed) else {
+        tracing::debug!(host = %given.ip, by = route.interface.name(), "the way to a host is by no interface of the gateway");
+        return None;
+    };
+    let is_its = routed.is_none_or(|routed| routed == port);
+    let router = route.gateway.filter(|_| is_its);
+    let mtu = route.mtu.filter(|_| is_its).and_then(|mtu| u16::try_from(mtu).ok());
+    Some(((port, router.unwrap_or(given.ip)), mtu.and_then(NonZeroU16::new)))
+}
+
+/// Resolves hosts that the kernel knows, before anybody asks: a start on maps of its own is no storm of misses either.
+pub(super) fn resolve_known(tables: &Tables, ports: &Ports) -> Vec<HostId> {
+    let mut known = HashMap::new();
+    for (port, interface) in ports.iter() {
+        for family in [IpAddr::from([0; 4]), IpAddr::from([0; 16])] {
+            let there = interface.neighbours(family).unwrap_or_default().into_iter();
+            known.extend(there.map(|(ip, mac)| ((port, ip), mac)));
+        }
+    }
+    let mut hosts = tables.hosts.reader();
+    let mut resolved = Vec::new();
+    for id in (0..tables.hosts.len()).filter_map(|number| u32::try_from(number).ok().map(HostId)) {
+        let Some(given) = hosts.given(id).filter(|given| given.mac.is_none()) else {
+            continue;
+        };
+        let Some((place, mtu)) = way_to(ports, &given) else {
+            continue;
+        };
+        if let Some(mac) = known.get(&place) {
+            tables.hosts.limit(id, Limit::of(mtu));
+            tables.hosts.resolve(id, Some((MacAddr(*mac), place.0)));
+            resolved.push(id);
+        }
+    }
+    resolved
 }
 
 impl Ways {

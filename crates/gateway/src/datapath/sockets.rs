@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
+use ringside_bpf::XdpMode;
 use ringside_bpf::gateway::GatewayProgram;
-use ringside_bpf::{Link, XdpMode};
 use ringside_nic::Interface;
 use ringside_xsk::{Error, Mode, Path as Way, Port, Program, QueueOptions, SharedUmem};
 
@@ -46,16 +46,15 @@ const FRAMES: [Frames; 3] = [
     },
 ];
 
-/// Opens all queues of the interfaces that are up, shared out among the workers. The program is attached to all that are there, by their
-/// numbers.
+/// Opens all queues of the interfaces that are up, shared out among the workers. By their numbers, in which modes the program is attached.
 pub(super) fn open(
     options: &PathOptions,
     ports: &Ports,
-    attached: &[Option<(Link, XdpMode)>],
+    modes: &[Option<XdpMode>],
     program: &GatewayProgram,
 ) -> Result<Vec<Share>> {
     let ports = &ports.up()?;
-    let mode = |(number, _)| Some(attached.get(usize::from(number))?.as_ref()?.1);
+    let mode = |(number, _)| *modes.get(usize::from(number))?;
     let attached: Vec<XdpMode> = ports.iter().filter_map(mode).collect();
     let room = program.sizes().queues;
     let queues = ports.all().map(|(_, _, interface)| match interface {

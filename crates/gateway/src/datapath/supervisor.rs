@@ -496,7 +496,7 @@ impl Supervisor {
         let ports = Arc::new(before.with(there));
         self.shared.ports.store(Arc::clone(&ports));
         self.adapt(&ports);
-        sockets::open(&self.options, &ports, &self.attached(), &self.program())
+        sockets::open(&self.options, &ports, &attach::modes(&self.attached()), &self.program())
     }
 }
 

@@ -192,7 +192,9 @@ fn maps_of_another_version_are_made_anew(kind: Kind) {
         from.write_all(b"word").expect("taken");
         to.read_exact(&mut [0; 4]).expect("comes");
     }
-    let free = Flow::new((&bed.tenants[0][1], &bed.tenants[1][1]), Family::V4, 9000);
+    let (from, to_free) = (&bed.tenants[0][1], &bed.tenants[1][1]);
+    answered(from, to_free.address(Family::V4));
+    let free = Flow::new((from, to_free), Family::V4, 9000);
     let by_kernel = without_room() + counted_losses(&bed);
     let upgrade = || {
         let folder = bed.ringside().end(true);
@@ -208,8 +210,9 @@ fn maps_of_another_version_are_made_anew(kind: Kind) {
     let (lost, by_kernel) = (free.missing(), without_room() + counted_losses(&bed) - by_kernel);
     assert!(
         lost <= by_kernel,
-        "{lost} of {} lost, {by_kernel} by the kernel's queues",
-        free.sent()
+        "{lost} of {} lost, {by_kernel} by the kernel's queues: {}",
+        free.sent(),
+        bed.ringside().statistics()
     );
     // Who was connected to answers, and who asked has nothing to say.
     for [mut from, mut to] in [server_waits, client_waits] {
