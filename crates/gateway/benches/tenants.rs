@@ -138,7 +138,7 @@ fn main() {
     let mut words = std::env::args().skip(1).filter_map(|word| word.parse::<u32>().ok());
     let rounds = words.next().unwrap_or(7) as usize;
     let seconds = words.next().unwrap_or(1);
-    let beds: Vec<Bed> = (1..)
+    let mut beds: Vec<Bed> = (1..)
         .zip(&CONTENDERS)
         .map(|(number, contender)| contender.bed(number))
         .collect();
@@ -149,11 +149,11 @@ fn main() {
         for turn in 0..beds.len() {
             // Each is first as often as the others.
             let which = (round + turn) % beds.len();
-            CONTENDERS[which].wake(&beds[which], true);
+            CONTENDERS[which].wake(&mut beds[which], true);
             for (rounds, round) in all[which].iter_mut().zip(measure(&beds[which], seconds)) {
                 rounds.push(round);
             }
-            CONTENDERS[which].wake(&beds[which], false);
+            CONTENDERS[which].wake(&mut beds[which], false);
         }
     }
     println!("{rounds} rounds of {seconds} s and of {ECHOES} echoes: median (least to most)");
@@ -198,12 +198,12 @@ impl Contender {
         }
         // Also the first echoes find all that they need.
         answered(bed.at(1), bed.at(2).address(Family::V4));
-        self.wake(&bed, false);
+        self.wake(&mut bed, false);
         bed
     }
 
     /// Who never sleeps stands still in others' turns.
-    fn wake(&self, bed: &Bed, wake: bool) {
+    fn wake(&self, bed: &mut Bed, wake: bool) {
         if self.kind == SLOW_AWAKE {
             bed.ringside().daemon().signal(if wake { "CONT" } else { "STOP" });
         }
