@@ -14,6 +14,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("gateway_cost", "v3"),
     ("generate", "v3"),
     ("landing", "v3"),
+    ("landing_xsk", "v3"),
     ("losses", "v3"),
     ("redirect", "v3"),
     ("reflect", "v3"),

@@ -7,7 +7,7 @@
 //! | [`Reflector`] | `reflect.bpf.c` | sends it back, or answers it: the limit of forwarding |
 //! | [`Redirector`] | `redirect.bpf.c` | sends it on to another interface, from driver to driver |
 //! | [`IngressDrop`] | `tc_drop.bpf.c` | drops it behind the AF_PACKET taps |
-//! | [`Landings`] | `landing.bpf.c` | counts it by class, receive queue and CPU, and lets it pass |
+//! | [`Landings`] | `landing.bpf.c`, `landing_xsk.bpf.c` | counts it by class, receive queue and CPU, and lets it pass |
 //! | [`PriorityTag`] | `tag.bpf.c` | gives it a VLAN priority on its way out |
 //! | [`Generator`] | `generate.bpf.c` | makes it, without a socket |
 //! | [`GatewayProgram`](gateway::GatewayProgram) | `gateway.bpf.c` | sends tenants' packets on to where they live: the [`gateway`]'s fast path |
@@ -54,7 +54,7 @@ pub use error::{Error, Result};
 pub use events::{XdpEvent, XdpEventKind, XdpEvents};
 pub use filter::{Filter, ParseFilterError};
 pub use generate::{Generator, GeneratorOptions, Sent};
-pub use landing::{Landing, LandingClass, Landings};
+pub use landing::{Landing, LandingClass, LandingFor, Landings};
 pub use redirect::{Redirected, Redirector};
 pub use reflect::{ProbeMarks, Reflect, Reflector};
 pub use rings::{RingSeen, TapRings};

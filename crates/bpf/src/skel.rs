@@ -24,6 +24,7 @@ skeleton!(events);
 skeleton!(gateway);
 skeleton!(generate);
 skeleton!(landing);
+skeleton!(landing_xsk);
 skeleton!(losses);
 skeleton!(redirect);
 skeleton!(reflect);

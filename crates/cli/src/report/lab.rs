@@ -232,7 +232,7 @@ fn steering(lab: &LabResult) -> Markup {
         h3 { "Steering" }
         @for (turn, one) in all {
             h4 { (turn) ": " (one.name) " at " (one.host) }
-            @for sentence in &one.seen.sentences { p { @if !sentence.right { strong { "Wrong: " } } (sentence.text) "." } }
+            @for sentence in &one.seen.sentences { p { @if sentence.unknown { strong { "Unknown: " } } @else if !sentence.right { strong { "Wrong: " } } (sentence.text) "." } }
             (super::steer::part(&one.seen))
         }
     } }
