@@ -17,6 +17,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("landing_xsk", "v3"),
     ("losses", "v3"),
     ("redirect", "v3"),
+    ("redirect_lost", "v3"),
     ("reflect", "v3"),
     ("rings", "v3"),
     ("sink", "v3"),

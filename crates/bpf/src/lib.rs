@@ -15,7 +15,7 @@
 //!
 //! [`XdpEvents`] (`events.bpf.c`) sees no packets: it counts what goes wrong with them, at the kernel's tracepoints. [`Tracer`]
 //! (`trace.bpf.c`, `trace_fentry.bpf.c`) tells when probes pass the points of their way through the kernel. [`TapRings`]
-//! (`rings.bpf.c`) sees what waits for guests in TAP devices.
+//! (`rings.bpf.c`) sees what waits for guests in TAP devices. [`RedirectLosses`] (`redirect_lost.bpf.c`) counts what is dropped behind a redirect.
 //!
 //! The programs are written in C and compiled when the crate is built; nothing but the kernel is
 //! needed at run time. Every handle owns the file descriptors of its program and maps, and what it
@@ -55,7 +55,7 @@ pub use events::{XdpEvent, XdpEventKind, XdpEvents};
 pub use filter::{Filter, ParseFilterError};
 pub use generate::{Generator, GeneratorOptions, Sent};
 pub use landing::{Landing, LandingClass, LandingFor, Landings};
-pub use redirect::{Redirected, Redirector};
+pub use redirect::{RedirectLosses, RedirectLost, Redirected, Redirector};
 pub use reflect::{ProbeMarks, Reflect, Reflector};
 pub use rings::{RingSeen, TapRings};
 pub use sink::{IngressDrop, Neighbours, Sink};

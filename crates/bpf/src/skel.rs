@@ -27,6 +27,7 @@ skeleton!(landing);
 skeleton!(landing_xsk);
 skeleton!(losses);
 skeleton!(redirect);
+skeleton!(redirect_lost);
 skeleton!(reflect);
 skeleton!(rings);
 skeleton!(sink);
