@@ -147,6 +147,11 @@ fn of_class(result: &SteerResult, class: &SteerClass) -> Vec<SteerSentence> {
         let sentence = match (class.sent_packets, &result.xsk_not_counted) {
             // Nobody has asked for any.
             (None, _) if asked.is_empty() => return all,
+            _ if hidden(result, class) > 0 => unknown(format!(
+                "{name}: no packet arrived with that tag, but {} of no class for AF_XDP sockets, which do not see a tag that the NIC takes out \
+                 (rxvlan of ethtool -K)",
+                hidden(result, class)
+            )),
             (None, None) => wrong(format!(
                 "{name}: no packet arrived: somebody has to send such packets here"
             )),
@@ -298,6 +303,15 @@ fn why_cpu(result: &SteerResult, landing: &SteerLanding) -> String {
     }
 }
 
+/// Packets for AF_XDP sockets that may be of a class which has none: a NIC that takes tags out tells the stack of them and not XDP.
+fn hidden(result: &SteerResult, class: &SteerClass) -> u64 {
+    if class.arrived() > 0 || !matches!(class.flow, SteerFlow::VlanPriority(_)) {
+        return 0;
+    }
+    let of_xsk = result.others.iter().filter(|landing| landing.to != SteerTo::Stack);
+    of_xsk.map(|landing| landing.packets).sum()
+}
+
 /// Others on the queue that a class asked for.
 fn intruders(result: &SteerResult, class: &SteerClass) -> Option<SteerSentence> {
     let wanted = class.wanted_queue?;
@@ -314,7 +328,8 @@ fn intruders(result: &SteerResult, class: &SteerClass) -> Option<SteerSentence> 
         }
     }
     let others = on(&result.others);
-    if others > 0 {
+    // Or they are its own.
+    if others > 0 && hidden(result, class) == 0 {
         who.push(format!("{others} packets of no class"));
     }
     // A single queue is everybody's.

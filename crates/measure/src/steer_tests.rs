@@ -185,6 +185,31 @@ fn what_af_xdp_takes_is_judged_by_its_own_ways() {
     assert_eq!(sum.classes[0].landings, [landing(1, 1, 3), to(SteerTo::Xsk, 1, 1)]);
 }
 
+/// The NIC has taken the tag out, and XDP is told of it by nobody.
+#[test]
+fn a_tag_that_xdp_does_not_see_is_no_fault() {
+    let mut untagged = result(Vec::new());
+    untagged.others = vec![
+        landing(0, 0, 3),
+        SteerLanding {
+            to: SteerTo::Xsk,
+            ..landing(1, 1, 100)
+        },
+    ];
+    let text = "PCP 5: no packet arrived with that tag, but 100 of no class for AF_XDP sockets, which do not see a tag that the NIC takes \
+                out (rxvlan of ethtool -K)";
+    let sentences = judge(&untagged);
+    assert_eq!(sentences.len(), 1, "{sentences:#?}");
+    assert_eq!((sentences[0].mark(), sentences[0].text.as_str()), ("unknown", text));
+    // A port is seen, tag or not, and so is who else is there.
+    untagged.classes[0].flow = SteerFlow::UdpPort(7000);
+    let sentences = judge(&untagged);
+    assert!(
+        sentences.len() == 2 && sentences.iter().all(|one| one.mark() == "WRONG"),
+        "{sentences:#?}"
+    );
+}
+
 /// Where nobody counts what AF_XDP sockets take, that nothing was counted says nothing.
 #[test]
 fn what_cannot_be_counted_is_neither_right_nor_wrong() {
