@@ -7,7 +7,7 @@
 //! | [`Reflector`] | `reflect.bpf.c` | sends it back, or answers it: the limit of forwarding |
 //! | [`Redirector`] | `redirect.bpf.c` | sends it on to another interface, from driver to driver |
 //! | [`IngressDrop`] | `tc_drop.bpf.c` | drops it behind the AF_PACKET taps |
-//! | [`Landings`] | `landing.bpf.c` | counts it by class, receive queue and CPU, and lets it pass |
+//! | [`Landings`] | `landing.bpf.c`, `landing_xsk.bpf.c` | counts it by class, receive queue and CPU, and lets it pass |
 //! | [`PriorityTag`] | `tag.bpf.c` | gives it a VLAN priority on its way out |
 //! | [`Generator`] | `generate.bpf.c` | makes it, without a socket |
 //! | [`GatewayProgram`](gateway::GatewayProgram) | `gateway.bpf.c` | sends tenants' packets on to where they live: the [`gateway`]'s fast path |
@@ -15,7 +15,7 @@
 //!
 //! [`XdpEvents`] (`events.bpf.c`) sees no packets: it counts what goes wrong with them, at the kernel's tracepoints. [`Tracer`]
 //! (`trace.bpf.c`, `trace_fentry.bpf.c`) tells when probes pass the points of their way through the kernel. [`TapRings`]
-//! (`rings.bpf.c`) sees what waits for guests in TAP devices.
+//! (`rings.bpf.c`) sees what waits for guests in TAP devices. [`RedirectLosses`] (`redirect_lost.bpf.c`) counts what is dropped behind a redirect.
 //!
 //! The programs are written in C and compiled when the crate is built; nothing but the kernel is
 //! needed at run time. Every handle owns the file descriptors of its program and maps, and what it
@@ -54,8 +54,8 @@ pub use error::{Error, Result};
 pub use events::{XdpEvent, XdpEventKind, XdpEvents};
 pub use filter::{Filter, ParseFilterError};
 pub use generate::{Generator, GeneratorOptions, Sent};
-pub use landing::{Landing, LandingClass, Landings};
-pub use redirect::{Redirected, Redirector};
+pub use landing::{Landing, LandingClass, LandingFor, Landings};
+pub use redirect::{RedirectLosses, RedirectLost, Redirected, Redirector};
 pub use reflect::{ProbeMarks, Reflect, Reflector};
 pub use rings::{RingSeen, TapRings};
 pub use sink::{IngressDrop, Neighbours, Sink};

@@ -4,16 +4,19 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use libbpf_rs::{Link as Attached, MapCore, MapFlags, MapHandle};
+use serde::Serialize;
 
 use crate::attach::{self, Link, XdpMode};
 use crate::error::{Error, Result};
 use crate::load;
 use crate::skel::redirect::RedirectSkelBuilder;
+use crate::skel::redirect_lost::RedirectLostSkelBuilder;
 use crate::traffic::Traffic;
 
 const ALL: &str = "ringside_redir";
 const EXPRESS: &str = "ringside_expr";
+const LOST: &str = "ringside_rlost";
 
 /// The highest priority that a VLAN tag has room for (PCP, IEEE 802.1Q).
 const MOST_PRIORITY: u8 = 7;
@@ -116,14 +119,74 @@ impl Redirector {
         attach::xdp(self.name, self.program.as_fd(), ifindex, mode)
     }
 
-    /// What it sent on since loading, and what it let pass. Whether the other interface had room for all of it is in that
-    /// one's statistics.
+    /// What it sent on since loading, and what it let pass. Whether the other interface had room for all of it [`RedirectLosses`] tells.
     ///
     /// # Errors
     ///
     /// [`Error::Map`] if the kernel refuses the reading.
     pub fn traffic(&self) -> Result<Traffic> {
         Traffic::read(self.name, &self.counters)
+    }
+}
+
+/// What the kernel drops of what XDP has redirected from an interface to other ones, from when it is started until it is dropped. Who redirects does
+/// not learn of it, and a TAP device counts one packet for all of a burst that it has no room for.
+///
+/// Needs a kernel with BTF, and CAP_BPF and CAP_PERFMON, or root.
+#[derive(Debug)]
+pub struct RedirectLosses {
+    counters: MapHandle,
+    /// Each detaches its program when it is dropped.
+    _links: [Attached; 2],
+}
+
+/// What was dropped so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[non_exhaustive]
+pub struct RedirectLost {
+    /// Packets.
+    pub packets: u64,
+    /// Bursts that the other interface's driver had no room for, or not for all of it: so many of the packets a TAP device has counted itself (`tx_dropped`).
+    pub bursts: u64,
+}
+
+impl RedirectLosses {
+    /// Begins to count for an interface. The namespace is told by the inode of its file (`stat -L -c %i /proc/self/ns/net`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Load`] if the kernel refuses the programs: without BTF, and without the capabilities.
+    pub fn start(namespace: u32, ifindex: u32) -> Result<Self> {
+        let mut storage = MaybeUninit::uninit();
+        let (skel, links) = load::capture(LOST, || {
+            let mut open = RedirectLostSkelBuilder::default().open(&mut storage)?;
+            let constants = open
+                .maps
+                .rodata_data
+                .as_deref_mut()
+                .expect("redirect_lost.bpf.c has constants");
+            (constants.namespace, constants.ifindex) = (namespace, ifindex);
+            let skel = open.load()?;
+            let links = [
+                skel.progs.ringside_rlost.attach_trace()?,
+                skel.progs.ringside_rlost_e.attach_trace()?,
+            ];
+            Ok((skel, links))
+        })?;
+        Ok(Self {
+            counters: load::own_map(LOST, &skel.maps.counters)?,
+            _links: links,
+        })
+    }
+
+    /// What was dropped since then.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Map`] if the kernel refuses the reading.
+    pub fn lost(&self) -> Result<RedirectLost> {
+        let [packets, bursts] = load::sum_per_cpu(LOST, "counters", &self.counters, 0)?;
+        Ok(RedirectLost { packets, bursts })
     }
 }
 

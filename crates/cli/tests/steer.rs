@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use common::{Done, Running, lab, ringside};
-use ringside_measure::schema::{Outcome, SteerClass, SteerLanding, SteerResult};
+use ringside_measure::schema::{Outcome, SteerClass, SteerLanding, SteerResult, SteerTo};
 use ringside_netlab::Lab;
 use ringside_netlab::testing::is_root;
 use ringside_nic::{Interface, Knob};
@@ -81,7 +81,16 @@ fn result(done: &Done) -> SteerResult {
 fn assert_all_in(class: &SteerClass, queue: u32, cpu: u32) {
     let packets = class.sent_packets.expect("sent by us");
     assert!(packets > 0);
-    assert_eq!(class.landings, [SteerLanding { queue, cpu, packets }], "{class:#?}");
+    assert_eq!(
+        class.landings,
+        [SteerLanding {
+            queue,
+            cpu,
+            to: SteerTo::Stack,
+            packets
+        }],
+        "{class:#?}"
+    );
 }
 
 #[test]

@@ -69,7 +69,7 @@ pub use sound::check;
 pub use stages::{CpuStages, PerfCounts, StagesPerPacket, ThreadUse};
 pub use steer::{
     SteerClass, SteerCount, SteerCpu, SteerFlow, SteerLanding, SteerQueue, SteerResult, SteerRule, SteerSentence,
-    SteerSetting, SteerThread,
+    SteerSetting, SteerThread, SteerTo,
 };
 pub use sweep::{BestResult, ConfigurationResult, KnobResult, LevelResult, SweepResult, UnavailableLevel};
 pub use system::{CState, Interface, Mitigation, Mode, QueueMode, System};

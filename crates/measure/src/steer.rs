@@ -1,7 +1,7 @@
 //! Whether packets landed where they were to land, and if not, why: a function of what was counted and of what was set.
 
 use crate::schema::{
-    SteerClass, SteerCount, SteerFlow, SteerLanding, SteerQueue, SteerResult, SteerSentence, SteerThread,
+    SteerClass, SteerCount, SteerFlow, SteerLanding, SteerQueue, SteerResult, SteerSentence, SteerThread, SteerTo,
 };
 
 /// What is to be said of a result: of each class that something was asked for, and of what landed on queues that were to be others'.
@@ -59,6 +59,8 @@ pub fn together<'r>(all: impl Iterator<Item = &'r SteerResult>) -> Option<SteerR
     let mut all = all.cloned();
     let mut sum = all.next()?;
     for one in all {
+        // What was not counted once is not known of all.
+        sum.xsk_not_counted = sum.xsk_not_counted.or(one.xsk_not_counted);
         sum.elapsed_ns += one.elapsed_ns;
         for (class, more) in sum.classes.iter_mut().zip(&one.classes) {
             class.sent_packets = class.sent_packets.zip(more.sent_packets).map(|(a, b)| a + b);
@@ -95,21 +97,37 @@ fn add(sum: &mut Vec<SteerLanding>, more: &[SteerLanding]) {
     for landing in more {
         match sum
             .iter_mut()
-            .find(|known| (known.queue, known.cpu) == (landing.queue, landing.cpu))
+            .find(|known| (known.queue, known.cpu, known.to) == (landing.queue, landing.cpu, landing.to))
         {
             Some(known) => known.packets += landing.packets,
             None => sum.push(landing.clone()),
         }
     }
-    sum.sort_by_key(|landing| (landing.queue, landing.cpu));
+    sum.sort_by_key(|landing| (landing.queue, landing.cpu, landing.to));
 }
 
 fn right(text: String) -> SteerSentence {
-    SteerSentence { right: true, text }
+    SteerSentence {
+        right: true,
+        unknown: false,
+        text,
+    }
 }
 
 fn wrong(text: String) -> SteerSentence {
-    SteerSentence { right: false, text }
+    SteerSentence {
+        right: false,
+        unknown: false,
+        text,
+    }
+}
+
+fn unknown(text: String) -> SteerSentence {
+    SteerSentence {
+        right: false,
+        unknown: true,
+        text,
+    }
 }
 
 /// `queue 1, CPU 0`
@@ -126,16 +144,31 @@ fn of_class(result: &SteerResult, class: &SteerClass) -> Vec<SteerSentence> {
     let asked = place(class.wanted_queue, class.wanted_cpu);
     let mut all = Vec::new();
     if arrived == 0 {
-        let text = match class.sent_packets {
-            Some(sent) => format!(
+        let sentence = match (class.sent_packets, &result.xsk_not_counted) {
+            // Nobody has asked for any.
+            (None, _) if asked.is_empty() => return all,
+            _ if hidden(result, class) > 0 => unknown(format!(
+                "{name}: no packet arrived with that tag, but {} of no class for AF_XDP sockets, which do not see a tag that the NIC takes out \
+                 (rxvlan of ethtool -K)",
+                hidden(result, class)
+            )),
+            (None, None) => wrong(format!(
+                "{name}: no packet arrived: somebody has to send such packets here"
+            )),
+            (None, Some(why)) => unknown(format!(
+                "{name}: no packet arrived in the stack, and what AF_XDP sockets take cannot be counted here: {why}{}",
+                by_driver(result)
+            )),
+            (Some(sent), None) => wrong(format!(
+                "{name}: {sent} packets were sent and none arrived in the stack or for an AF_XDP socket: the NIC or an XDP program took \
+                 them, or they went elsewhere"
+            )),
+            (Some(sent), Some(_)) => wrong(format!(
                 "{name}: {sent} packets were sent and none arrived in the stack: the NIC or an XDP program took them, or they went \
                  elsewhere"
-            ),
-            // Nobody has asked for any.
-            None if asked.is_empty() => return all,
-            None => format!("{name}: no packet arrived: somebody has to send such packets here"),
+            )),
         };
-        return vec![wrong(text)];
+        return vec![sentence];
     }
     if let Some(sent) = class.sent_packets.filter(|sent| arrived < *sent) {
         all.push(wrong(format!(
@@ -154,8 +187,12 @@ fn of_class(result: &SteerResult, class: &SteerClass) -> Vec<SteerSentence> {
         .filter(|landing| !is_queue(landing) || !is_cpu(landing))
         .collect();
     if elsewhere.is_empty() {
+        let taker = match class.landings.iter().all(|landing| landing.to != SteerTo::Stack) {
+            true => XSK,
+            false => "",
+        };
         all.push(right(format!(
-            "{name}: all {arrived} packets arrived on {asked}, as asked for"
+            "{name}: all {arrived} packets arrived on {asked}{taker}, as asked for"
         )));
         return all;
     }
@@ -169,14 +206,27 @@ fn of_class(result: &SteerResult, class: &SteerClass) -> Vec<SteerSentence> {
             why.push(why_cpu(result, landing));
         }
         all.push(wrong(format!(
-            "{name}: {} of {arrived} packets arrived on queue {}, CPU {}, asked for {asked}: {}",
+            "{name}: {} of {arrived} packets arrived on queue {}, CPU {}{}, asked for {asked}: {}",
             landing.packets,
             landing.queue,
             landing.cpu,
+            if landing.to == SteerTo::Stack { "" } else { XSK },
             why.join("; ")
         )));
     }
     all
+}
+
+const XSK: &str = " for an AF_XDP socket";
+
+/// What the driver has counted, in which all packets are.
+fn by_driver(result: &SteerResult) -> String {
+    let of = |queue: &SteerQueue| Some(format!("{} on queue {}", queue.driver_packets?, queue.queue));
+    let all: Vec<String> = result.queues.iter().filter_map(of).collect();
+    match all.is_empty() {
+        true => String::new(),
+        false => format!("; of packets of all kinds the driver counted {}", all.join(", ")),
+    }
 }
 
 fn why_queue(result: &SteerResult, class: &SteerClass, landing: &SteerLanding) -> String {
@@ -186,6 +236,12 @@ fn why_queue(result: &SteerResult, class: &SteerClass, landing: &SteerLanding) -
     }
     let Some(rules) = &result.rules else {
         return match result.driver.as_deref() {
+            // Whoever sends to one may send from one.
+            Some("veth") if landing.to != SteerTo::Stack => {
+                "veth has no rules for queues: the sender's transmit queue decides, which its AF_XDP socket has, or else its CPU chooses \
+                 by XPS"
+                    .to_owned()
+            }
             Some("veth") => {
                 "veth has no rules for queues: the sender's transmit queue decides, which its CPU chooses by XPS"
                     .to_owned()
@@ -221,28 +277,39 @@ fn why_cpu(result: &SteerResult, landing: &SteerLanding) -> String {
     let Some(queue) = result.queues.iter().find(of) else {
         return "nothing is known of that queue".to_owned();
     };
-    if !queue.rps_cpus.is_empty() {
-        return format!("RPS spreads queue {} over CPUs {}", queue.queue, list(&queue.rps_cpus));
-    }
+    // For native XDP it is as if it were off.
+    let rps = match (landing.to, queue.rps_cpus.as_slice()) {
+        (_, []) => "RPS is off",
+        (SteerTo::Xsk, _) => "native XDP comes before RPS",
+        (_, cpus) => return format!("RPS spreads queue {} over CPUs {}", queue.queue, list(cpus)),
+    };
     match queue.irq {
         Some(irq) => {
             let handled: Vec<u32> = queue.interrupts.iter().map(|count| count.cpu).collect();
             let by = if handled.is_empty() { &queue.irq_cpus } else { &handled };
             format!(
-                "the interrupt of queue {} (IRQ {irq}) is handled on CPU {}, and RPS is off",
+                "the interrupt of queue {} (IRQ {irq}) is handled on CPU {}, and {rps}",
                 queue.queue,
                 list(by)
             )
         }
-        None if result.driver.as_deref() == Some("veth") => format!(
-            "RPS of queue {} is off, and a veth receives on the CPU that sends",
-            queue.queue
-        ),
-        None => format!(
-            "RPS of queue {} is off, and it has no interrupt of its own",
-            queue.queue
-        ),
+        None if result.driver.as_deref() == Some("veth") => {
+            format!(
+                "queue {}: {rps}, and a veth receives on the CPU that sends",
+                queue.queue
+            )
+        }
+        None => format!("queue {}: {rps}, and it has no interrupt of its own", queue.queue),
     }
+}
+
+/// Packets for AF_XDP sockets that may be of a class which has none: a NIC that takes tags out tells the stack of them and not XDP.
+fn hidden(result: &SteerResult, class: &SteerClass) -> u64 {
+    if class.arrived() > 0 || !matches!(class.flow, SteerFlow::VlanPriority(_)) {
+        return 0;
+    }
+    let of_xsk = result.others.iter().filter(|landing| landing.to != SteerTo::Stack);
+    of_xsk.map(|landing| landing.packets).sum()
 }
 
 /// Others on the queue that a class asked for.
@@ -261,7 +328,8 @@ fn intruders(result: &SteerResult, class: &SteerClass) -> Option<SteerSentence> 
         }
     }
     let others = on(&result.others);
-    if others > 0 {
+    // Or they are its own.
+    if others > 0 && hidden(result, class) == 0 {
         who.push(format!("{others} packets of no class"));
     }
     // A single queue is everybody's.

@@ -16,7 +16,12 @@ fn queue(queue: u32, irq: Option<u32>, cpu: u32) -> SteerQueue {
 }
 
 fn landing(queue: u32, cpu: u32, packets: u64) -> SteerLanding {
-    SteerLanding { queue, cpu, packets }
+    SteerLanding {
+        queue,
+        cpu,
+        to: SteerTo::Stack,
+        packets,
+    }
 }
 
 /// A NIC of two queues whose interrupts are on CPUs 0 and 1, and 100 packets of a class that asks for the second.
@@ -39,6 +44,7 @@ fn result(landings: Vec<SteerLanding>) -> SteerResult {
         others: Vec::new(),
         queues: vec![queue(0, Some(40), 0), queue(1, Some(41), 1)],
         cpus: Vec::new(),
+        xsk_not_counted: None,
         threads: Vec::new(),
         sentences: Vec::new(),
     }
@@ -110,7 +116,7 @@ fn a_wrong_cpu_is_told_with_its_cause() {
     assert!(
         said(&of_veth)[0]
             .1
-            .ends_with("RPS of queue 1 is off, and a veth receives on the CPU that sends")
+            .ends_with("queue 1: RPS is off, and a veth receives on the CPU that sends")
     );
 }
 
@@ -137,6 +143,98 @@ fn what_is_missing_is_told() {
     let some = said(&result(vec![landing(1, 1, 90)]));
     assert_eq!(some[0], (false, "PCP 5: 10 of 100 packets did not arrive".to_owned()));
     assert!(some[1].0);
+}
+
+/// An AF_XDP socket has its own ways to a queue and a CPU, and no stack that counts.
+#[test]
+fn what_af_xdp_takes_is_judged_by_its_own_ways() {
+    let to = |to, queue, cpu| SteerLanding {
+        to,
+        ..landing(queue, cpu, 100)
+    };
+    let with = |landings| {
+        let mut of_veth = result(landings);
+        (of_veth.driver, of_veth.rules) = (Some("veth".into()), None);
+        of_veth.queues.iter_mut().for_each(|queue| queue.irq = None);
+        of_veth.queues[1].rps_cpus = vec![0];
+        of_veth.classes[0].sent_packets = None;
+        of_veth
+    };
+    let there = "PCP 5: all 100 packets arrived on queue 1, CPU 1 for an AF_XDP socket, as asked for";
+    assert_eq!(said(&with(vec![to(SteerTo::Xsk, 1, 1)])), [(true, there.to_owned())]);
+    let begin = "PCP 5: 100 of 100 packets arrived on queue 1, CPU 0 for an AF_XDP socket, asked for queue 1, CPU 1: ";
+    let cases = [
+        // RPS has a say where generic XDP is, behind it.
+        (
+            SteerTo::Xsk,
+            "queue 1: native XDP comes before RPS, and a veth receives on the CPU that sends",
+        ),
+        (SteerTo::XskGeneric, "RPS spreads queue 1 over CPUs 0"),
+    ];
+    for (taker, why) in cases {
+        assert_eq!(said(&with(vec![to(taker, 1, 0)])), [(false, format!("{begin}{why}"))]);
+    }
+    let elsewhere = &said(&with(vec![to(SteerTo::Xsk, 0, 1)]))[0].1;
+    assert!(
+        elsewhere.contains("which its AF_XDP socket has, or else its CPU chooses by XPS"),
+        "{elsewhere}"
+    );
+    // The same place for two takers is two counts.
+    let both = [with(vec![to(SteerTo::Xsk, 1, 1)]), with(vec![landing(1, 1, 3)])];
+    let sum = together(both.iter()).unwrap();
+    assert_eq!(sum.classes[0].landings, [landing(1, 1, 3), to(SteerTo::Xsk, 1, 1)]);
+}
+
+/// The NIC has taken the tag out, and XDP is told of it by nobody.
+#[test]
+fn a_tag_that_xdp_does_not_see_is_no_fault() {
+    let mut untagged = result(Vec::new());
+    untagged.others = vec![
+        landing(0, 0, 3),
+        SteerLanding {
+            to: SteerTo::Xsk,
+            ..landing(1, 1, 100)
+        },
+    ];
+    let text = "PCP 5: no packet arrived with that tag, but 100 of no class for AF_XDP sockets, which do not see a tag that the NIC takes \
+                out (rxvlan of ethtool -K)";
+    let sentences = judge(&untagged);
+    assert_eq!(sentences.len(), 1, "{sentences:#?}");
+    assert_eq!((sentences[0].mark(), sentences[0].text.as_str()), ("unknown", text));
+    // A port is seen, tag or not, and so is who else is there.
+    untagged.classes[0].flow = SteerFlow::UdpPort(7000);
+    let sentences = judge(&untagged);
+    assert!(
+        sentences.len() == 2 && sentences.iter().all(|one| one.mark() == "WRONG"),
+        "{sentences:#?}"
+    );
+}
+
+/// Where nobody counts what AF_XDP sockets take, that nothing was counted says nothing.
+#[test]
+fn what_cannot_be_counted_is_neither_right_nor_wrong() {
+    let mut unseen = result(Vec::new());
+    unseen.classes[0].sent_packets = None;
+    unseen.xsk_not_counted = Some("the kernel has no such function".to_owned());
+    let text = "PCP 5: no packet arrived in the stack, and what AF_XDP sockets take cannot be counted here: the kernel has no such \
+                function";
+    let sentences = judge(&unseen);
+    assert_eq!((sentences[0].mark(), sentences[0].text.as_str()), ("unknown", text));
+    (unseen.queues[0].driver_packets, unseen.queues[1].driver_packets) = (Some(2), Some(102));
+    let counted = "; of packets of all kinds the driver counted 2 on queue 0, 102 on queue 1";
+    assert_eq!(said(&unseen), [(false, format!("{text}{counted}"))]);
+    unseen.sentences = judge(&unseen);
+    assert!(!unseen.is_right());
+    // Of several turns one that was counted does not speak for another.
+    let counted = SteerResult {
+        xsk_not_counted: None,
+        ..unseen.clone()
+    };
+    let sum = together([&counted, &unseen].into_iter()).unwrap();
+    assert_eq!(sum.sentences[0].mark(), "unknown");
+    // What arrived is judged as ever.
+    unseen.classes[0].landings = vec![landing(1, 1, 9)];
+    assert_eq!(judge(&unseen)[0].mark(), "ok");
 }
 
 /// Load in the queue that was to be kept free.

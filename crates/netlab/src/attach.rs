@@ -43,7 +43,7 @@ mod macvtap;
 mod ovs;
 pub(crate) mod process;
 mod redirect;
-mod vfio;
+pub(crate) mod vfio;
 mod vhost;
 mod way;
 

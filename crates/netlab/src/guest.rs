@@ -27,6 +27,7 @@
 //! Nothing. A guest is killed when it is dropped, and by the kernel when this process is.
 
 pub mod agent;
+mod aliases;
 mod arguments;
 mod cache;
 mod command;

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use ringside_bpf::TapRings;
+use ringside_bpf::{Generator, GeneratorOptions, TapRings};
 use ringside_netlab::attach::{AttachConfig, Attachment, PciAddress, Uplink, VHOST_NET, Vfio, Way};
 use ringside_netlab::guest::{Agent, Guest, GuestConfig, Kernel, Model, agent};
 use ringside_netlab::testing::{interfaces, is_root, skip, uplinked};
@@ -190,6 +190,43 @@ fn what_waits_for_a_guest_is_seen() {
             );
         }
     }
+}
+
+/// Of a burst that finds no room the device counts one packet, and the kernel frees all.
+#[test]
+fn what_is_dropped_behind_a_redirect_is_counted() {
+    const ROOM: u32 = 16;
+    const SENT: u64 = 640;
+    if !is_root() {
+        return;
+    }
+    let lab = uplinked("drops");
+    let mut config = AttachConfig::new("t0");
+    config.queue_len = Some(ROOM);
+    let attachment = Attachment::make(Way::Xdp, &Uplink::of(&lab), &config).expect("attached");
+    let Attachment::Xdp(xdp) = &attachment else {
+        panic!("{attachment:?}")
+    };
+    let counted = || {
+        let device = &xdp.tap.device;
+        let state = device.ns.run(|| device.interface.state()).expect("its counters");
+        let lost = xdp.lost().expect("read").expect("this kernel has BTF");
+        (state.stats.tx_dropped, lost)
+    };
+    assert_eq!(counted(), (0, 0));
+    // To everybody, of a type for experiments: nobody answers.
+    let frame = [&[0xff; 6][..], &[2, 0, 0, 0, 0, 9], &[0x88, 0xb5], &[0; 50]].concat();
+    let sent = lab.a.run(|| {
+        let index = lab.a.interface.index();
+        let mut generator = Generator::new(index, &frame, GeneratorOptions::default()).expect("a generator");
+        generator.run(SENT).expect("sent")
+    });
+    let dropped = sent.transmitted - u64::from(ROOM);
+    let is_all = || counted().0 + counted().1 == dropped;
+    assert!(wait_until(PATIENCE, is_all), "{:?} of {dropped}", counted());
+    let (own, lost) = counted();
+    assert!(own > 0 && lost > own, "{own} and {lost}: in bursts");
+    assert_eq!(xdp.traffic().expect("read")[0].packets, sent.transmitted);
 }
 
 #[test]

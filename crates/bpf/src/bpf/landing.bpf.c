@@ -10,29 +10,10 @@
 #include <linux/pkt_cls.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
+#include "landing.h"
 
-/* As in landing.rs. */
-#define MOST_CLASSES 16
-#define MOST_QUEUES 64
-#define BY_PRIORITY 1
-#define BY_UDP_PORT 2
-
-struct class {
-	__u32 kind; /* 0: there is none */
-	__u32 value;
-};
-
-const volatile struct class classes[MOST_CLASSES];
 /* Not 0: UDP from this port is the counter's own, and is dropped when it is counted. */
 const volatile __u32 own_udp_port = 0;
-
-/* Class by class its queues; behind them those of all that is in none. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, (MOST_CLASSES + 1) * MOST_QUEUES);
-	__type(key, __u32);
-	__type(value, __u64);
-} landings SEC(".maps");
 
 /* Source and destination, in two times 16 bits; 0 for what is not UDP, and for all but the first fragment. */
 static __always_inline __u32 udp_ports(struct __sk_buff *skb)
@@ -67,28 +48,12 @@ static __always_inline __u32 udp_ports(struct __sk_buff *skb)
 SEC("tc")
 int ringside_landing(struct __sk_buff *skb)
 {
-	__u32 ports = udp_ports(skb), class = MOST_CLASSES, at;
+	__s32 priority = skb->vlan_present ? (__s32)(skb->vlan_tci >> 13 & 7) : NO_TAG;
+	__u32 ports = udp_ports(skb);
 	/* What a driver records is the queue's number and one. */
 	__u32 queue = skb->queue_mapping;
-	__u64 *count;
 
-	for (__u32 i = 0; i < MOST_CLASSES; i++) {
-		__u32 kind = classes[i].kind, value = classes[i].value;
-
-		if ((kind == BY_PRIORITY && skb->vlan_present && (skb->vlan_tci >> 13 & 7) == value) ||
-		    (kind == BY_UDP_PORT && (ports & 0xffff) == value)) {
-			class = i;
-			break;
-		}
-	}
-	if (queue > 0)
-		queue--;
-	if (queue >= MOST_QUEUES)
-		queue = MOST_QUEUES - 1;
-	at = class * MOST_QUEUES + queue;
-	count = bpf_map_lookup_elem(&landings, &at);
-	if (count)
-		++*count;
+	land(priority, ports & 0xffff, queue > 0 ? queue - 1 : 0, 0);
 	return own_udp_port && ports >> 16 == own_udp_port ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 }
 

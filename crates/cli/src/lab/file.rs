@@ -90,6 +90,8 @@ pub(super) struct Guest {
     pub(super) cpus: Maybe<Whole<1, 64>>,
     pub(super) memory_mib: Maybe<Whole<256, 65_536>>,
     pub(super) acceleration: Maybe<Acceleration>,
+    /// Modules of its kernel besides those that it needs for its NICs.
+    pub(super) modules: Maybe<Vec<Name>>,
     pub(super) queues: Maybe<Whole<1, 16>>,
     /// Packets that may wait for the guest in each queue.
     pub(super) queue_len: Maybe<Whole<1, 1_000_000>>,

@@ -6,6 +6,7 @@
 //! ```
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -81,6 +82,13 @@ struct Joined<'l> {
     address: Address,
 }
 
+impl Joined<'_> {
+    /// Whether it is a NIC of this machine.
+    fn is_whole(&self) -> bool {
+        matches!(self.attachment, Attachment::Vfio(_))
+    }
+}
+
 impl Guests {
     /// Joins and boots them. An attachment that this machine cannot have is no error: the paths over it say why.
     pub(super) fn build(plan: &Plan, links: &[Lab], logs: &Path, stop: &Stop) -> Result<Self> {
@@ -97,7 +105,7 @@ impl Guests {
         for machine in (0..plan.guests.len()).filter(|number| plan.guests[*number].machine == *number) {
             let mut joined = Vec::new();
             for (number, nic) in plan.guests.iter().enumerate().filter(|(_, nic)| nic.machine == machine) {
-                match join(nic, number, links) {
+                match join(plan, nic, number, links) {
                     Ok(nic) => joined.push(nic),
                     Err(error) => all.paths.push((number, Err(format!("{error:#}")))),
                 }
@@ -108,11 +116,27 @@ impl Guests {
             let name = &plan.guests[machine].name;
             let console = console(logs, name)?;
             let guest = boot(plan, &plan.guests[machine], &joined, (&console, stop))
-                .with_context(|| format!("booting the guest {name} (its console: {})", console.display()))?;
+                .with_context(|| format!("booting the guest {name} (its console: {})", console.display()));
+            let guest = match guest {
+                Ok(guest) => guest,
+                // What the NIC that it got needs is known to nobody but its driver.
+                Err(error) if joined.iter().any(Joined::is_whole) && !stop.is_set() => {
+                    let why = format!("{error:#}");
+                    all.paths
+                        .extend(joined.iter().map(|nic| (nic.number, Err(why.clone()))));
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             for (at, nic) in joined.into_iter().enumerate() {
                 let name = &plan.guests[nic.number].name;
-                let path = reach(&guest, &nic, at, stop).with_context(|| format!("reaching the guest {name}"))?;
-                all.paths.push((nic.number, Ok(path)));
+                let path = reach(&guest, &nic, at, stop).with_context(|| format!("reaching the guest {name}"));
+                let path = match path {
+                    // Nor is what its cable leads to.
+                    Err(error) if nic.is_whole() && !stop.is_set() => Err(format!("{error:#}")),
+                    path => Ok(path?),
+                };
+                all.paths.push((nic.number, path));
                 all.interfaces.push((nic.number, boot::interface(at)));
                 all.attachments.push((nic.number, nic.attachment));
             }
@@ -269,8 +293,44 @@ fn far_address(near: &End) -> Ipv4Addr {
     Ipv4Addr::new(a, b, c, 3 - host.min(2))
 }
 
-fn join<'l>(nic: &plan::Guest, number: usize, links: &'l [Lab]) -> Result<Joined<'l>> {
+/// The kernel of a guest's machine.
+fn kernel(machine: &plan::Guest) -> Result<Kernel> {
+    Ok(match &machine.kernel {
+        Some(kernel) => Kernel::named(kernel)?,
+        None => Kernel::usual()?,
+    })
+}
+
+/// What the kernels of guests' machines lack for the NICs that they are to get, by the numbers of these guests, and of the modules that the file names, as far as they
+/// are here: nothing is fetched.
+pub(super) fn kernels_lack(plan: &Plan) -> (Vec<(usize, String)>, Vec<String>) {
+    let at_hand = |guest: &plan::Guest| Kernel::at_hand(plan.guests[guest.machine].kernel.as_deref());
+    let told = |guest: &plan::Guest, why: &dyn Display| format!("the guest {}: {why}", guest.name);
+    let of_nic = |(number, guest): (usize, &plan::Guest)| {
+        let (pci, _) = guest.nic?;
+        let modules = &plan.guests[guest.machine].modules;
+        let why = at_hand(guest)?.drivers_of(pci, modules).err()?;
+        Some((number, told(guest, &why)))
+    };
+    let of_modules = |guest: &plan::Guest| {
+        if guest.modules.is_empty() {
+            return None;
+        }
+        let why = at_hand(guest)?.has_modules(&guest.modules).err()?;
+        Some(told(guest, &why))
+    };
+    (
+        plan.guests.iter().enumerate().filter_map(of_nic).collect(),
+        plan.guests.iter().filter_map(of_modules).collect(),
+    )
+}
+
+fn join<'l>(plan: &Plan, nic: &plan::Guest, number: usize, links: &'l [Lab]) -> Result<Joined<'l>> {
     if let Some((pci, address)) = nic.nic {
+        // As long as its driver has it.
+        Vfio::check(pci)?;
+        let machine = &plan.guests[nic.machine];
+        kernel(machine)?.drivers_of(pci, &machine.modules)?;
         return Ok(Joined {
             number,
             attachment: Attachment::Vfio(Arc::new(Vfio::bind(pci)?)),
@@ -310,10 +370,7 @@ fn console(logs: &Path, name: &str) -> Result<PathBuf> {
 }
 
 fn boot(plan: &Plan, machine: &plan::Guest, nics: &[Joined<'_>], (console, stop): (&Path, &Stop)) -> Result<Guest> {
-    let kernel = match &machine.kernel {
-        Some(kernel) => Kernel::named(kernel)?,
-        None => Kernel::usual()?,
-    };
+    let kernel = kernel(machine)?;
     let qdiscs = qdiscs(plan, |way| nics.iter().any(|nic| way == plan::Way::Guest(nic.number)));
     let mut config = boot::config(&machine.name, kernel, qdiscs)?;
     config.cpus = machine.cpus;
@@ -321,6 +378,7 @@ fn boot(plan: &Plan, machine: &plan::Guest, nics: &[Joined<'_>], (console, stop)
     config.console = Some(console.to_owned());
     config.cancel = Some(stop.flag());
     config.acceleration = machine.acceleration.wanted();
+    config.modules.extend(machine.modules.iter().cloned());
     for load in &plan.loads {
         if let Work::Program {
             command,

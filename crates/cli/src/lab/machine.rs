@@ -90,7 +90,9 @@ pub(super) fn lacks(plan: &Plan) -> Lacks {
             whole.push(format!("the program {program} is not there: {}", how_to_get(program)));
         }
     }
-    let rows = attachments(plan);
+    let (of_nics, of_modules) = guests::kernels_lack(plan);
+    whole.extend(of_modules);
+    let rows = attachments(plan, of_nics);
     // Of guests whose NICs could be joined.
     if plan.guests.len() > rows.len() {
         whole.extend(Guest::check().err().map(|error| error.to_string()));
@@ -115,15 +117,13 @@ fn capabilities(plan: &Plan) -> Option<String> {
     (!missing.is_empty()).then(|| format!("this process lacks {}: run it as root", missing.join(", ")))
 }
 
-/// Attachments that this machine is seen to lack.
-fn attachments(plan: &Plan) -> Vec<(Vec<usize>, String)> {
+/// Attachments that this machine is seen to lack, and NICs that the guests' kernels have no driver for.
+fn attachments(plan: &Plan, of_nics: Vec<(usize, String)>) -> Vec<(Vec<usize>, String)> {
     let lacks = |(number, guest): (usize, &plan::Guest)| {
         let config = guests::attachment(guest, number).ok()?;
-        let why = Attachment::lacks(guest.attachment, &config)?;
-        Some((
-            over(plan, Way::Guest(number)),
-            format!("the guest {}: {why}", guest.name),
-        ))
+        let why = Attachment::lacks(guest.attachment, &config).map(|why| format!("the guest {}: {why}", guest.name));
+        let of_nic = || of_nics.iter().find(|(of, _)| *of == number).map(|(_, why)| why.clone());
+        Some((over(plan, Way::Guest(number)), why.or_else(of_nic)?))
     };
     plan.guests.iter().enumerate().filter_map(lacks).collect()
 }

@@ -26,6 +26,8 @@ struct Tap {
     packets: u64,
     bytes: u64,
     dropped: u64,
+    /// What else was dropped is not known.
+    at_least: bool,
     ring: Option<RingSeen>,
 }
 
@@ -43,7 +45,7 @@ impl Passed {
             }
             _ => None,
         };
-        let tap = attachment.tap().map(|tap| Tap::read(tap, attachment.way(), rings));
+        let tap = attachment.tap().map(|tap| Tap::read(tap, attachment, rings));
         Ok(Self {
             redirected,
             tap: tap.transpose()?,
@@ -66,13 +68,17 @@ impl Passed {
 }
 
 impl Tap {
-    fn read(tap: &GuestTap, way: Way, rings: Option<&TapRings>) -> Result<Self> {
+    fn read(tap: &GuestTap, attachment: &Attachment, rings: Option<&TapRings>) -> Result<Self> {
         let (device, namespace) = (&tap.device.interface, &tap.device.ns);
         let stats = namespace.try_run(|| device.state())??.stats;
         // What a macvtap device passes to the guest it has received from the uplink.
-        let (packets, bytes, dropped) = match way {
+        let (packets, bytes, dropped) = match attachment.way() {
             Way::Macvtap => (stats.rx_packets, stats.rx_bytes, stats.rx_dropped),
             _ => (stats.tx_packets, stats.tx_bytes, stats.tx_dropped),
+        };
+        let lost = match attachment {
+            Attachment::Xdp(xdp) => xdp.lost()?,
+            _ => Some(0),
         };
         let seen =
             |rings: &TapRings| -> Result<Option<RingSeen>> { Ok(rings.seen(number(namespace)?, device.index())?) };
@@ -80,7 +86,8 @@ impl Tap {
             at: Instant::now(),
             packets,
             bytes,
-            dropped,
+            dropped: dropped + lost.unwrap_or_default(),
+            at_least: lost.is_none(),
             // Of a macvtap device nothing is seen: its ring is filled past where one can look.
             ring: rings.map(seen).transpose()?.flatten(),
         })
@@ -97,6 +104,7 @@ impl Tap {
             packets: self.packets.saturating_sub(before.packets),
             bytes: self.bytes.saturating_sub(before.bytes),
             dropped_packets: self.dropped.saturating_sub(before.dropped),
+            dropped_at_least: self.at_least,
             waiting: ring.map(|ring| LabWaiting {
                 packets: ring.packets,
                 mean_packets: ring.mean(),
@@ -120,6 +128,7 @@ pub(super) fn together(taps: impl Iterator<Item = LabTap>) -> Option<LabTap> {
         packets: all.packets + more.packets,
         bytes: all.bytes + more.bytes,
         dropped_packets: all.dropped_packets + more.dropped_packets,
+        dropped_at_least: all.dropped_at_least || more.dropped_at_least,
         waiting: match (all.waiting, more.waiting) {
             (Some(all), Some(more)) => Some(both(all, more)),
             (all, more) => all.or(more),

@@ -8,6 +8,7 @@ fn turn(packets: u64, waiting: Option<f64>) -> LabTap {
         packets,
         bytes: packets * 100,
         dropped_packets: 1,
+        dropped_at_least: false,
         waiting: waiting.map(|mean_packets| LabWaiting {
             packets,
             mean_packets,
@@ -28,6 +29,16 @@ fn turns_add_up_and_the_mean_is_that_of_all_packets() {
     let waiting = all.waiting.expect("seen");
     assert!((waiting.mean_packets - 6.0).abs() < 1e-9, "{waiting:?}");
     assert_eq!((waiting.packets, waiting.full_packets, waiting.places), (40, 4, 1_000));
+    assert!(!all.dropped_at_least);
+    let unseen = LabTap {
+        dropped_at_least: true,
+        ..turn(1, None)
+    };
+    assert!(
+        together([turn(1, None), unseen].into_iter())
+            .expect("two turns")
+            .dropped_at_least
+    );
     // To which no packet came: nothing was seen there.
     let half = together([turn(0, None), turn(10, Some(3.0))].into_iter()).expect("two turns");
     assert_eq!(half.waiting.expect("seen").packets, 10);

@@ -131,6 +131,8 @@ pub(super) struct Guest {
     pub(super) cpus: u32,
     pub(super) memory_mib: u32,
     pub(super) acceleration: Acceleration,
+    /// Modules of its kernel that are loaded besides.
+    pub(super) modules: Vec<String>,
 }
 
 #[derive(Debug)]

@@ -316,8 +316,13 @@ fn steered(name: &str, all: &[LabSteering]) -> String {
     let mut text = String::new();
     for one in all {
         for sentence in &one.seen.sentences {
-            let mark = if sentence.right { "ok" } else { "WRONG" };
-            let told = format!("{name}, {} at {}: {mark}: {}", one.name, one.host, sentence.text);
+            let told = format!(
+                "{name}, {} at {}: {}: {}",
+                one.name,
+                one.host,
+                sentence.mark(),
+                sentence.text
+            );
             text += &wrapped(&told, "  ");
         }
     }

@@ -160,7 +160,7 @@ fn taken(lab: &LabResult) -> Markup {
                     th { (cell_name(cell)) }
                     td.number { (units::short(rate)) }
                     td.number { (figure(bytes, count)) }
-                    td.number { (tap.dropped_packets) }
+                    td.number { @if tap.dropped_at_least { "≥ " } (tap.dropped_packets) }
                     td.number { (figure(waiting.map(|waiting| waiting.mean_packets), units::digits)) }
                     td.number { (figure(waiting.map(|waiting| waiting.places as f64), count)) }
                     td.number { (figure(wait_ns, units::time)) }
@@ -168,7 +168,7 @@ fn taken(lab: &LabResult) -> Markup {
                 }
             }
         } }
-        p { "Packets that the device of this machine handed on to the guest, and what they found in its ring when they came. The work is the places taken \
+        p { "Packets that the device of this machine handed on to the guest, what was dropped in front of it, and what they found in its ring when they came. The work is the places taken \
             × the time that the guest took for each packet, where one place at least was taken on average. A macvtap device's ring cannot be seen." }
     } }
 }
@@ -232,7 +232,7 @@ fn steering(lab: &LabResult) -> Markup {
         h3 { "Steering" }
         @for (turn, one) in all {
             h4 { (turn) ": " (one.name) " at " (one.host) }
-            @for sentence in &one.seen.sentences { p { @if !sentence.right { strong { "Wrong: " } } (sentence.text) "." } }
+            @for sentence in &one.seen.sentences { p { @if sentence.unknown { strong { "Unknown: " } } @else if !sentence.right { strong { "Wrong: " } } (sentence.text) "." } }
             (super::steer::part(&one.seen))
         }
     } }

@@ -54,7 +54,8 @@ pub(crate) fn tap(of: &LabTap) -> String {
         text += &format!(" of {bytes:.0} bytes on average");
     }
     if of.dropped_packets != 0 {
-        text += &format!(", {} were dropped", of.dropped_packets);
+        let least = if of.dropped_at_least { "at least " } else { "" };
+        text += &format!(", {least}{} were dropped", of.dropped_packets);
     }
     if let Some(waiting) = of.waiting {
         let work = wait_ns.map_or_else(String::new, |ns| format!(", {} of work for the guest", units::time(ns)));

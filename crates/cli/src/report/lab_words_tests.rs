@@ -10,6 +10,7 @@ fn what_waits_in_front_of_a_packet_is_told_as_work_of_the_guest() {
         packets: 90_000,
         bytes: 135_000_000,
         dropped_packets: 7,
+        dropped_at_least: false,
         waiting: Some(LabWaiting {
             packets: 90_007,
             mean_packets: 450.0,
@@ -44,6 +45,16 @@ fn what_waits_in_front_of_a_packet_is_told_as_work_of_the_guest() {
         ..of
     };
     assert_eq!(tap(&unseen), "the guest took 45.0 k packets/s of 1500 bytes on average");
+    let unknown = LabTap {
+        dropped_at_least: true,
+        waiting: None,
+        ..of
+    };
+    assert!(
+        tap(&unknown).ends_with(", at least 7 were dropped"),
+        "{}",
+        tap(&unknown)
+    );
     let none = LabTap {
         time_ns: 1_000_000_000,
         ..LabTap::default()

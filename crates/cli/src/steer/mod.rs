@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  settings.rs ── Changes::steer: rules, RSS, IRQs, RPS; at the sender's end XPS, egress-qos-map ── Installed: told, put back
-//!  send.rs  a packet socket for each class ──▶ path ──▶ watch.rs  tc program: class × queue × CPU; /proc/interrupts, softnet
+//!  send.rs  a packet socket for each class ──▶ path ──▶ watch.rs  Landings: class × queue × CPU; /proc/interrupts, softnet
 //!                                                          └─▶ measure::steer::judge: sentences ──▶ table.rs, JSON, report
 //! ```
 
@@ -137,11 +137,14 @@ fn measure(
     };
     let sender = from.map(|from| from.interface.name().to_owned());
     let result = to.run(|| watch.end(sent.as_deref(), sender, installed))?;
+    let unseen = result.xsk_not_counted.as_ref();
+    let unseen = unseen.map(|why| format!(" (what AF_XDP sockets take cannot be counted here: {why})"));
     ensure!(
         from.is_some() || result.classes.iter().any(|class| class.arrived() > 0),
-        "no packet of any class arrived on {} within {:.1} s: does somebody send? --from sends from a port of this machine",
+        "no packet of any class arrived on {} within {:.1} s: does somebody send? --from sends from a port of this machine{}",
         to.interface,
-        args.time.as_secs_f64()
+        args.time.as_secs_f64(),
+        unseen.unwrap_or_default()
     );
     Ok(result)
 }

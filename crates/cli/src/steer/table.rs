@@ -51,7 +51,7 @@ pub(super) fn render(result: &SteerResult, terminal: bool) -> String {
             "",
         );
     }
-    text += "\nInterrupts and packets in the stack, by queue and CPU\n";
+    text += "\nInterrupts, and packets in the stack or for AF_XDP sockets, by queue and CPU\n";
     _ = writeln!(text, "{}", grid_of(result, terminal));
     let cpus: Vec<String> = result
         .cpus
@@ -67,8 +67,7 @@ pub(super) fn render(result: &SteerResult, terminal: bool) -> String {
     );
     text += "\n";
     for sentence in &result.sentences {
-        let mark = if sentence.right { "ok" } else { "WRONG" };
-        text += &wrapped(&format!("{mark}: {}.", sentence.text), "");
+        text += &wrapped(&format!("{}: {}.", sentence.mark(), sentence.text), "");
     }
     text
 }

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
-use ringside_bpf::{LandingClass, Landings, Link};
-use ringside_measure::schema::{SteerClass, SteerCount, SteerCpu, SteerLanding, SteerQueue, SteerResult, SteerRule};
+use ringside_bpf::{Error, LandingClass, LandingFor, Landings, Link};
+use ringside_measure::schema::{
+    SteerClass, SteerCount, SteerCpu, SteerLanding, SteerQueue, SteerResult, SteerRule, SteerTo,
+};
 use ringside_measure::steer;
 use ringside_nic::host::Interruptions;
 use ringside_nic::{Interface, Knob, QueueIrq, QueueKind};
@@ -18,6 +20,8 @@ pub(crate) struct Watch {
     interface: Interface,
     classes: Vec<ClassArg>,
     counter: Landings,
+    /// Why not what AF_XDP sockets take.
+    xsk_not_counted: Option<String>,
     /// Detaches the program.
     _link: Link,
     before: Host,
@@ -37,11 +41,12 @@ impl Watch {
     /// Begins to count on an interface of the calling thread's namespace. UDP from `own_port` is dropped when it is counted.
     pub(crate) fn begin(interface: &Interface, classes: &[ClassArg], own_port: Option<u16>) -> Result<Self> {
         let counted: Vec<LandingClass> = classes.iter().map(ClassArg::counted).collect();
-        let counter = match own_port {
+        let mut counter = match own_port {
             Some(port) => Landings::load_and_drop(&counted, port),
             None => Landings::load(&counted),
         }
         .context("counting where packets land")?;
+        let xsk = counter.count_xsk(ringside_bpf::namespace(), interface.index());
         let link = counter
             .attach(interface.index())
             .context("counting where packets land")?;
@@ -49,6 +54,7 @@ impl Watch {
             interface: interface.clone(),
             classes: classes.to_vec(),
             counter,
+            xsk_not_counted: xsk.err().map(|error| refused(&error)),
             _link: link,
             before: Host::read()?,
             packets: by_driver(interface),
@@ -81,6 +87,11 @@ impl Watch {
             let all = of.map(|landing| SteerLanding {
                 queue: landing.queue,
                 cpu: landing.cpu,
+                to: match landing.to {
+                    LandingFor::Xsk => SteerTo::Xsk,
+                    LandingFor::XskGeneric => SteerTo::XskGeneric,
+                    _ => SteerTo::Stack,
+                },
                 packets: landing.packets,
             });
             all.collect::<Vec<_>>()
@@ -99,6 +110,7 @@ impl Watch {
             classes: classes.collect(),
             others: of(None),
             cpus: host.cpus_since(&self.before),
+            xsk_not_counted: self.xsk_not_counted,
             ..look(&self.interface, installed)?
         };
         let packets = by_driver(&self.interface);
@@ -112,6 +124,14 @@ impl Watch {
         }
         result.sentences = steer::judge(&result);
         Ok(result)
+    }
+}
+
+/// Why the kernel does not count for AF_XDP sockets, in a line.
+fn refused(error: &Error) -> String {
+    match error {
+        Error::Load { source, .. } => format!("the kernel refuses the program that counts them ({source})"),
+        other => other.to_string(),
     }
 }
 
@@ -149,6 +169,7 @@ fn look(interface: &Interface, installed: &mut [Installed]) -> Result<SteerResul
         others: Vec::new(),
         queues: queues.collect(),
         cpus: Vec::new(),
+        xsk_not_counted: None,
         threads: installed.iter_mut().flat_map(Installed::ran).collect(),
         sentences: Vec::new(),
     })

@@ -101,6 +101,18 @@ fn what_nothing_goes_without_is_no_success() {
     ];
     let host = "[[host]]\nname = \"left\"\n[[host]]\nname = \"right\"\n";
     let vm = host.to_owned() + &guest("vm", "tap-bridge", "");
+    // A kernel that was fetched before, without modules.
+    let cache = format!("RINGSIDE_CACHE={}", scratch.path("cache").display());
+    let cached = ["/usr/bin/env", cache.as_str()];
+    let modules = scratch.path("cache/linux-image-some@here/usr/lib/modules/9.9.9");
+    std::fs::create_dir_all(modules.join("kernel")).expect("a folder");
+    std::fs::write(modules.join("vmlinuz"), "").expect("written");
+    let keys = "kernel = \"linux-image-some/here\"\nmodules = [\"no-such\"]\n";
+    let no_module = host.to_owned() + &guest("vm", "tap-bridge", keys);
+    let told = format!(
+        "the guest vm: cannot find the kernel module no_such: Linux 9.9.9 has none in {}",
+        modules.display()
+    );
     for (content, command, why) in [
         (
             plain.clone() + load,
@@ -112,6 +124,7 @@ fn what_nothing_goes_without_is_no_success() {
             &no_programs,
             Some("cannot start qemu-system-x86_64: there is no such program"),
         ),
+        (no_module, &cached, Some(told.as_str())),
         (
             plain.clone(),
             &less,

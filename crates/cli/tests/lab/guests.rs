@@ -110,6 +110,12 @@ fn guests_are_a_part_of_the_matrix() {
         let tap = cell.tap.expect("what the guest took");
         assert!(tap.packets >= cell.probes.received && tap.bytes > 0, "{cell:#?}");
         assert!(tap.waiting.is_some_and(|waiting| waiting.places > 0), "{cell:#?}");
+        // What finds no room is dropped, and all of it is counted.
+        let full = tap.waiting.map_or(0, |waiting| waiting.full_packets);
+        assert!(
+            !tap.dropped_at_least && tap.dropped_packets.abs_diff(full) <= full / 10,
+            "{cell:#?}"
+        );
         for load in &cell.loads {
             if load.name == "packets" {
                 // The guest counts them.

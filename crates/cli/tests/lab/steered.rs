@@ -1,6 +1,6 @@
 //! Steering and schedules as parts of a lab.
 
-use ringside_measure::schema::{LabSteering, SteerFlow, SteerLanding};
+use ringside_measure::schema::{LabSteering, SteerFlow, SteerLanding, SteerTo};
 
 use super::*;
 
@@ -251,13 +251,115 @@ fn probes_have_the_priority_that_the_file_gives_them() {
             _ => SteerFlow::VlanPriority(5),
         };
         assert_eq!(seen.seen.classes[0].flow, flow, "{cell:#?}");
-        let came: u64 = landings(seen).iter().map(|landing| landing.packets).sum();
+        let came = check_landings(cell, seen);
+        let taker = if cell.path == "xsk" {
+            " for an AF_XDP socket"
+        } else {
+            ""
+        };
+        let text = format!("{flow}: all {came} packets arrived on queue 0{taker}, as asked for");
+        let said = seen.seen.sentences.first().expect("a sentence");
+        assert_eq!((said.mark(), said.text.as_str()), ("ok", text.as_str()), "{cell:#?}");
+    }
+}
+
+/// All that came are counted, by who got them; how many came.
+fn check_landings(cell: &LabCell, of: &LabSteering) -> u64 {
+    let to = match cell.path.as_str() {
+        "udp" | "packet" | "plain" => SteerTo::Stack,
+        "generic" => SteerTo::XskGeneric,
+        _ => SteerTo::Xsk,
+    };
+    let all = landings(of);
+    assert!(all.iter().all(|landing| landing.to == to), "{cell:#?}");
+    let came = all.iter().map(|landing| landing.packets).sum();
+    assert!(came >= cell.probes.received && came > 0, "{came}: {cell:#?}");
+    came
+}
+
+/// What comes to an AF_XDP socket never comes to the stack, and is counted all the same: where, and whether that is right.
+#[test]
+fn probes_and_schedules_by_af_xdp_are_judged_by_where_they_came() {
+    if !is_root() {
+        return;
+    }
+    let (_alone, scratch) = (alone(), Scratch::new());
+    let steering = |name: &str, place: &str| format!("[[steering]]\nname = {name:?}\nhost = \"right\"\n{place}\n");
+    let with = |name: &str, mode: &str, steering: &str| {
+        let keys = format!("with = \"xsk\"\nmode = {mode:?}\nmeasure = [\"one-way\"]\nsteering = [{steering:?}]");
+        probe(name, &keys)
+    };
+    // The sender's sockets send by its first queue, from CPU 0.
+    let content = [
+        "rounds = 1\nturn = \"200ms\"\nsettle = \"10ms\"\n",
+        &HOSTS.replace("ends =", "queues = 2\nends ="),
+        &steering("there", "queue = 0\ncpu = 0"),
+        &steering("elsewhere", "queue = 1\ncpu = 1\nrps = [\"0=1\", \"1=1\"]"),
+        &steering("behind-rps", "queue = 0\ncpu = 1\nrps = [\"0=1\"]"),
+        &with("right", "native", "there"),
+        &with("wrong", "native", "elsewhere"),
+        &with("generic", "generic", "behind-rps"),
+        "[[schedule]]\nname = \"tt\"\nfrom = \"left\"\nto = \"right\"\nvia = \"af-xdp\"\ncycle = \"10ms\"\n\
+         class = [\"5:0ms:3ms\", \"3:5ms:3ms\"]\nsteering = [\"there\"]\n",
+    ];
+    scratch.lab(&content.concat());
+    let (done, result) = run_quietly(&scratch);
+    for cell in quiet(&result) {
+        assert_eq!(cell.unavailable, None, "{cell:#?}");
+        // Of a schedule's classes the first has the steering of all.
+        let Some(of) = cell.steering.first() else {
+            assert_eq!(cell.path, "tt PCP 3");
+            continue;
+        };
+        assert_eq!(of.seen.xsk_not_counted, None, "{of:#?}");
+        let came = check_landings(cell, of);
+        let said: Vec<(&str, &str)> = of
+            .seen
+            .sentences
+            .iter()
+            .map(|one| (one.mark(), one.text.as_str()))
+            .collect();
+        let port = ringside_measure::probe::DEFAULT_PORT;
         match cell.path.as_str() {
-            // They do not come to the stack, where it is counted.
-            "xsk" => assert_eq!(came, 0, "{cell:#?}"),
-            _ => assert!(came >= cell.probes.received && came > 0, "{came}: {cell:#?}"),
+            "right" => {
+                let text = format!(
+                    "UDP port {port}: all {came} packets arrived on queue 0, CPU 0 for an AF_XDP socket, as asked for"
+                );
+                assert_eq!(said, [("ok", text.as_str())]);
+            }
+            "wrong" => {
+                let text = format!(
+                    "UDP port {port}: {came} of {came} packets arrived on queue 0, CPU 0 for an AF_XDP socket, asked for queue 1, CPU 1: \
+                     veth has no rules for queues: the sender's transmit queue decides, which its AF_XDP socket has, or else its CPU \
+                     chooses by XPS; queue 0: native XDP comes before RPS, and a veth receives on the CPU that sends"
+                );
+                assert_eq!(said, [("WRONG", text.as_str())]);
+                assert!(unwrapped(&done.err).contains("WRONG: UDP port"), "{}", done.err);
+            }
+            "generic" => {
+                let text = format!(
+                    "UDP port {port}: all {came} packets arrived on queue 0, CPU 1 for an AF_XDP socket, as asked for"
+                );
+                assert_eq!(said, [("ok", text.as_str())]);
+            }
+            _ => {
+                assert_eq!(said.len(), 2, "{said:#?}");
+                for (class, (mark, text)) in of.seen.classes.iter().zip(&said) {
+                    let all = class.arrived();
+                    let right = format!(
+                        "{}: all {all} packets arrived on queue 0, CPU 0 for an AF_XDP socket, as asked for",
+                        class.flow
+                    );
+                    assert_eq!((*mark, *text, all > 0), ("ok", right.as_str(), true));
+                }
+            }
         }
     }
+    assert!(
+        !done.err.contains("somebody has to send such packets here"),
+        "{}",
+        done.err
+    );
 }
 
 #[test]

@@ -6,8 +6,8 @@ use super::{
     LaunchResult, LevelResult, LinkChange, LinkEvent, MeasuredWhole, MissingHook, Mitigation, Mode, Operation, Outcome,
     QueueCounters, QueueMode, RecordedEvent, RecordedPoint, RunResult, SchemaName, SeriesEstimate, SlowResult,
     SlowStage, StageResult, SteerClass, SteerCount, SteerCpu, SteerFlow, SteerLanding, SteerQueue, SteerResult,
-    SteerRule, SteerSetting, SteerThread, SweepResult, System, TraceCost, TraceResult, TracedPath, TxStampsResult,
-    UnavailableLevel, UntilCi, XdpStatistics, XdpVerdicts,
+    SteerRule, SteerSetting, SteerThread, SteerTo, SweepResult, System, TraceCost, TraceResult, TracedPath,
+    TxStampsResult, UnavailableLevel, UntilCi, XdpStatistics, XdpVerdicts,
 };
 use crate::compare::STEAL_LIMIT;
 use crate::counters::Ledger;
@@ -470,7 +470,12 @@ pub(crate) fn trace() -> TraceResult {
 
 /// Steering with everything in it.
 pub(crate) fn steer() -> SteerResult {
-    let landing = |queue, cpu, packets| SteerLanding { queue, cpu, packets };
+    let landing = |queue, cpu, packets| SteerLanding {
+        queue,
+        cpu,
+        to: SteerTo::Stack,
+        packets,
+    };
     let mut steer = SteerResult {
         interface: "eth0".into(),
         driver: Some("igb".into()),
@@ -510,6 +515,7 @@ pub(crate) fn steer() -> SteerResult {
             net_rx: 950,
             received_rps: 0,
         }],
+        xsk_not_counted: None,
         threads: vec![SteerThread {
             id: 4_711,
             name: "CPU 0/KVM".into(),

@@ -291,8 +291,12 @@ pub struct LabTap {
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Packets that the device dropped, most of them for want of room.
+    /// Packets that were dropped in front of it, most of them for want of room: by the device's own count, and, of a burst that XDP redirects, of which
+    /// that one counts one, by the kernel's tracepoint.
     pub dropped_packets: u64,
+    /// That tracepoint cannot be used, so it may be more. Results from before it was used do not say so, and have one packet of each such burst.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dropped_at_least: bool,
     /// What they found waiting in front of them, where that was counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<LabWaiting>,

@@ -112,6 +112,7 @@ fn lab() -> LabResult {
                 packets: 31,
                 bytes: 4_000,
                 dropped_packets: 1,
+                dropped_at_least: false,
                 waiting: Some(LabWaiting {
                     packets: 32,
                     mean_packets: 1.5,

@@ -29,6 +29,9 @@ pub struct SteerResult {
     pub queues: Vec<SteerQueue>,
     /// The CPUs' software interrupts.
     pub cpus: Vec<SteerCpu>,
+    /// Why packets that XDP gave to AF_XDP sockets are in no count but the driver's; `None`: they are among the landings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub xsk_not_counted: Option<String>,
     /// Threads that were pinned: where they ran.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub threads: Vec<SteerThread>,
@@ -89,7 +92,7 @@ pub struct SteerClass {
     pub flow: SteerFlow,
     /// The receive queue that was asked for.
     pub wanted_queue: Option<u32>,
-    /// The CPU that was asked for, on which the stack is to work on them.
+    /// The CPU that was asked for, on which the stack is to work on them, or XDP for an AF_XDP socket.
     pub wanted_cpu: Option<u32>,
     /// Packets that were sent; `None` where somebody else sent.
     pub sent_packets: Option<u64>,
@@ -102,10 +105,33 @@ pub struct SteerClass {
 pub struct SteerLanding {
     /// Receive queue.
     pub queue: u32,
-    /// CPU on which the stack worked on them.
+    /// CPU on which the stack worked on them, or XDP.
     pub cpu: u32,
+    /// Who got them.
+    #[serde(default, skip_serializing_if = "SteerTo::is_stack")]
+    pub to: SteerTo,
     /// How many.
     pub packets: u64,
+}
+
+/// Who gets packets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SteerTo {
+    /// The kernel's stack, behind RPS.
+    #[default]
+    Stack,
+    /// An AF_XDP socket, from native XDP, zero-copy or not: in front of RPS.
+    Xsk,
+    /// An AF_XDP socket, from generic XDP, behind RPS.
+    XskGeneric,
+}
+
+impl SteerTo {
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+    fn is_stack(&self) -> bool {
+        *self == Self::Stack
+    }
 }
 
 /// A receive queue and its interrupt.
@@ -167,6 +193,9 @@ pub struct SteerThread {
 pub struct SteerSentence {
     /// Whether it is as it was asked for.
     pub right: bool,
+    /// Whether that cannot be seen; it is not right then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unknown: bool,
     /// The sentence.
     pub text: String,
 }
@@ -176,6 +205,18 @@ impl SteerClass {
     #[must_use]
     pub fn arrived(&self) -> u64 {
         self.landings.iter().map(|landing| landing.packets).sum()
+    }
+}
+
+impl SteerSentence {
+    /// `ok`, `WRONG`, or `unknown`.
+    #[must_use]
+    pub fn mark(&self) -> &'static str {
+        match (self.right, self.unknown) {
+            (true, _) => "ok",
+            (false, false) => "WRONG",
+            (false, true) => "unknown",
+        }
     }
 }
 

@@ -204,8 +204,13 @@ impl Counters {
             let text = tap.device.ns.run(|| std::fs::read_to_string(file))?;
             Ok(text.trim().parse()?)
         };
+        // Of a burst that XDP redirects the device counts one.
+        let lost = match &path.attachment {
+            Attachment::Xdp(xdp) => xdp.lost()?,
+            _ => None,
+        };
         Ok(Self {
-            dropped: read("dropped")?,
+            dropped: read("dropped")? + lost.unwrap_or_default(),
             packets: read("packets")?,
             bytes: read("bytes")?,
         })

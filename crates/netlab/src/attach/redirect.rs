@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ringside_bpf::{Link, Redirected, Redirector, Traffic};
+use ringside_bpf::{Link, RedirectLosses, Redirected, Redirector, Traffic};
 use ringside_nic::Promiscuous;
 
 use super::{AttachConfig, Offload, Uplink, bpf};
@@ -13,7 +13,7 @@ use crate::{Device, GuestTap, Result};
 /// sends out of the uplink. The stack sees none of them.
 ///
 /// There are two manners. With [`XdpRedirect::attach`] it is all packets. Then nothing is there that would put TCP segments together (GRO), so each
-/// is an entry of the TAP device's ring and a packet for the guest: under load the ring is full, and what comes waits behind it.
+/// is an entry of the TAP device's ring and a packet for the guest: under load it fills, and what comes waits behind that.
 /// With [`XdpRedirect::express`] it is only those that must not wait, and the others go by a bridge, put together.
 /// docs/xdp-to-guests.md has what that is worth.
 #[derive(Debug)]
@@ -24,6 +24,8 @@ pub struct XdpRedirect {
     _guests: Promiscuous,
     in_: Redirector,
     out: Redirector,
+    /// Of packets to the guest; `None` on a kernel that does not let that be counted.
+    losses: Option<RedirectLosses>,
     /// The guest's device.
     pub tap: Arc<GuestTap>,
     bridge: Option<Device>,
@@ -81,16 +83,19 @@ impl XdpRedirect {
         let join = || -> Result<_, ringside_bpf::Error> {
             in_.send_to(down)?;
             out.send_to(up)?;
-            Ok([in_.attach(up, config.xdp_mode)?, out.attach(down, config.xdp_mode)?])
+            let losses = RedirectLosses::start(ringside_bpf::namespace(), up).ok();
+            let links = [in_.attach(up, config.xdp_mode)?, out.attach(down, config.xdp_mode)?];
+            Ok((losses, links))
         };
         // What is for the guest is for none of the NIC's own addresses.
         let guests = inside(uplink.ns, || uplink.interface.promiscuous())?;
-        let links = uplink.ns.try_run(join)?.map_err(bpf("redirect packets of", uplink))?;
+        let (losses, links) = uplink.ns.try_run(join)?.map_err(bpf("redirect packets of", uplink))?;
         Ok(Self {
             _links: links,
             _guests: guests,
             in_,
             out,
+            losses,
             tap: Arc::new(tap),
             bridge,
             mac: config.mac,
@@ -111,11 +116,27 @@ impl XdpRedirect {
     /// [`Error::Bpf`](crate::Error::Bpf).
     pub fn traffic(&self) -> Result<[Traffic; 2]> {
         let read = || Ok([self.in_.traffic()?, self.out.traffic()?]);
-        read().map_err(|source| crate::Error::Bpf {
+        read().map_err(self.failed())
+    }
+
+    /// Packets to the guest that were redirected and then dropped, and are not among those that the TAP device says that it has dropped (`tx_dropped`): that
+    /// counts one of each burst. `None` on a kernel without BTF, where that one is all that is known.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Bpf`](crate::Error::Bpf).
+    pub fn lost(&self) -> Result<Option<u64>> {
+        let lost = self.losses.as_ref().map(RedirectLosses::lost).transpose();
+        let lost = lost.map_err(self.failed())?;
+        Ok(lost.map(|lost| lost.packets.saturating_sub(lost.bursts)))
+    }
+
+    fn failed(&self) -> impl Fn(ringside_bpf::Error) -> crate::Error + '_ {
+        |source| crate::Error::Bpf {
             operation: "count the packets of",
             interface: self.tap.device.interface.name().to_owned(),
             namespace: self.tap.device.ns.name().to_owned(),
             source: Box::new(source),
-        })
+        }
     }
 }

@@ -13,6 +13,7 @@ use ringside_nic::Interface;
 pub use self::address::{ParsePciAddressError, PciAddress};
 use self::record::Record;
 use super::Way;
+use crate::guest::Kernel;
 use crate::in_use::use_of;
 use crate::{Error, Result, wait_until};
 
@@ -140,6 +141,14 @@ impl Vfio {
         self.mac
     }
 
+    /// Modules of a guest's kernel that drive it: these are looked at first, and the one that had it here.
+    pub(crate) fn drivers_in(&self, kernel: &Kernel, first: &[String]) -> Result<Vec<String>> {
+        kernel.drivers(
+            self.address,
+            first.iter().map(String::as_str).chain(self.record.driver()),
+        )
+    }
+
     /// Puts back the devices that killed processes have left with `vfio-pci`, and returns their addresses. [`Vfio::bind`] does this first.
     pub fn recover() -> Vec<PciAddress> {
         let stale = Record::stale();
@@ -211,8 +220,19 @@ fn driver(device: &Path) -> Option<String> {
     Some(link.file_name()?.to_string_lossy().into_owned())
 }
 
+/// The words in which the kernel tells of a device, by which its driver is found.
+pub(crate) fn modalias_of(address: PciAddress) -> io::Result<String> {
+    let words = fs::read_to_string(path(address).join("modalias"));
+    words.map(|words| words.trim().to_owned())
+}
+
+/// The driver that a device has.
+pub(crate) fn driver_of(address: PciAddress) -> Option<String> {
+    driver(&path(address))
+}
+
 /// Of the device itself, and of what sits on it: a virtio device for instance.
-fn interfaces(device: &Path) -> Vec<String> {
+pub(crate) fn interfaces(device: &Path) -> Vec<String> {
     let children = fs::read_dir(device).into_iter().flatten().flatten();
     let folders = children
         .filter(|child| child.file_type().is_ok_and(|kind| kind.is_dir()))

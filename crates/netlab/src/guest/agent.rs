@@ -31,6 +31,8 @@ pub(crate) struct Plan {
     pub(crate) modules: Vec<String>,
     /// Names of interfaces, by their hardware addresses.
     pub(crate) interfaces: Vec<([u8; 6], String)>,
+    /// The same by the addresses of their PCI devices: of those whose hardware address only their driver knows.
+    pub(crate) devices: Vec<(String, String)>,
 }
 
 /// Whether this process was started to be the agent of a guest.

@@ -59,7 +59,8 @@ pub(crate) fn arguments(config: &GuestConfig, accelerator: Accelerator, files: &
             add("-chardev", format!("socket,id=user{number},path={}", comma(socket)));
         }
         if let Wire::Vfio(vfio) = &nic.wire {
-            add("-device", format!("vfio-pci,host={}", vfio.address()));
+            let slot = slot(&config.nics[..number]);
+            add("-device", format!("vfio-pci,host={},addr={slot:#x}", vfio.address()));
             continue;
         }
         add("-netdev", wire(number, nic, taps));
@@ -75,6 +76,14 @@ pub(crate) fn arguments(config: &GuestConfig, accelerator: Accelerator, files: &
     let plain = ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"];
     words.extend(plain.map(str::to_owned));
     words
+}
+
+/// The slot of the guest's PCI bus in which a NIC of this machine is, by the NICs before it: from the last that is free downwards, for QEMU fills them from the
+/// first one on.
+pub(crate) fn slot(before: &[Nic]) -> usize {
+    const LAST: usize = 0x1e;
+    let taken = before.iter().filter(|nic| matches!(nic.wire, Wire::Vfio(_)));
+    LAST.saturating_sub(taken.count())
 }
 
 fn kernel_arguments(config: &GuestConfig, accelerator: Accelerator) -> Vec<String> {

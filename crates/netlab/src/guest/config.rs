@@ -211,7 +211,7 @@ pub enum Wire {
         /// The queues.
         queues: u32,
     },
-    /// A NIC of this machine, which the guest has whole: it keeps its hardware address, and what it looks like is what it is. Its driver's module is to be
-    /// among the guest's.
+    /// A NIC of this machine, which the guest has whole: it keeps its hardware address, and what it looks like is what it is. Its driver is the one that the
+    /// guest's kernel has for it ([`Kernel::drivers_of`]).
     Vfio(Arc<Vfio>),
 }

@@ -6,7 +6,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use super::agent::{PLAN, Plan};
-use super::config::GuestConfig;
+use super::arguments::slot;
+use super::config::{GuestConfig, Wire};
 use super::cpio::Archive;
 use super::elf::{libraries, without_debug};
 use super::modules::Modules;
@@ -59,18 +60,31 @@ pub(crate) fn write(config: &GuestConfig, to: impl Write) -> Result<()> {
     for file in &config.files {
         copy(&mut archive, file)?;
     }
-    let drivers = config.nics.iter().map(|nic| nic.model.driver());
-    let optional: Vec<&str> = OWN.into_iter().chain(drivers).collect();
+    let mut optional = OWN.to_vec();
+    let mut asked = config.modules.clone();
+    for nic in &config.nics {
+        match &nic.wire {
+            // What it looks like is what it is.
+            Wire::Vfio(vfio) => asked.extend(vfio.drivers_in(&config.kernel, &config.modules)?),
+            _ => optional.push(nic.model.driver()),
+        }
+    }
     let mut plan = Plan::default();
-    let asked = config.modules.iter().map(String::as_str);
+    let asked = asked.iter().map(String::as_str);
     for module in Modules::of(&config.kernel)?.in_order(asked, &optional)? {
         let path = format!("/lib/modules/{}.ko", module.name);
         archive.file(Path::new(&path), 0o644, &module.content).map_err(whole)?;
         plan.modules.push(path);
     }
-    // One that was taken from this machine without a driver on it has an address that nobody knows.
-    let known = config.nics.iter().filter(|nic| nic.mac != [0; 6]);
-    plan.interfaces = known.map(|nic| (nic.mac, nic.name.clone())).collect();
+    for (number, nic) in config.nics.iter().enumerate() {
+        match &nic.wire {
+            Wire::Vfio(_) => {
+                let slot = slot(&config.nics[..number]);
+                plan.devices.push((format!("0000:00:{slot:02x}.0"), nic.name.clone()));
+            }
+            _ => plan.interfaces.push((nic.mac, nic.name.clone())),
+        }
+    }
     let plan = serde_json::to_vec(&plan).map_err(|error| whole(error.into()))?;
     archive.file(Path::new(PLAN), 0o644, &plan).map_err(whole)?;
     archive.finish().map_err(whole)?;

@@ -4,9 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::cache::Cache;
+use super::modules::Modules;
 use super::package::{Package, field};
 use super::prepare;
 use crate::Result;
+use crate::attach::PciAddress;
+use crate::attach::vfio::{driver_of, modalias_of};
 
 /// Environment variable that chooses [`Kernel::usual`].
 const CHOICE: &str = "RINGSIDE_GUEST_KERNEL";
@@ -31,10 +34,7 @@ impl Kernel {
     ///
     /// As [`Kernel::named`].
     pub fn usual() -> Result<Self> {
-        match std::env::var(CHOICE) {
-            Ok(choice) if !choice.is_empty() => Self::named(&choice),
-            _ => Self::package(&usual_package().parse()?, &Cache::usual()?),
-        }
+        Self::named(&usual_choice())
     }
 
     /// `host` for this machine's own, or a package as apt writes it: `linux-image-amd64/trixie-backports`,
@@ -48,6 +48,56 @@ impl Kernel {
             "host" => Self::host(),
             package => Self::package(&package.parse()?, &Cache::usual()?),
         }
+    }
+
+    /// The one that [`Kernel::named`] takes, or [`Kernel::usual`] without a name, if nothing has to be fetched for it.
+    #[must_use]
+    pub fn at_hand(choice: Option<&str>) -> Option<Self> {
+        match choice.map_or_else(usual_choice, str::to_owned).as_str() {
+            "host" => Self::host().ok(),
+            package => {
+                let package: Package = package.parse().ok()?;
+                Self::inside(&Cache::usual().ok()?.path(&package.file_name())).ok()
+            }
+        }
+    }
+
+    /// Its modules that drive a PCI network device of this machine, by the device's `modalias`; none of them where it has the driver built in. These
+    /// names are looked at first, and the driver that the device has here; without those and a `modules.alias`, which packages do not have, it takes some seconds.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Prepare`](crate::Error::Prepare) if it has no driver for it, or there is no such device.
+    pub fn drivers_of(&self, device: PciAddress, first: &[String]) -> Result<Vec<String>> {
+        let had = driver_of(device);
+        self.drivers(device, first.iter().chain(&had).map(String::as_str))
+    }
+
+    pub(crate) fn drivers<'n>(
+        &self,
+        device: PciAddress,
+        first: impl IntoIterator<Item = &'n str>,
+    ) -> Result<Vec<String>> {
+        let what = format!("a driver for the PCI device {device}");
+        let modalias = modalias_of(device).map_err(|error| prepare("find", &what, error))?;
+        Modules::of(self)?.drivers(&modalias, first)?.ok_or_else(|| {
+            let reason = format!(
+                "Linux {} has no network driver for {modalias} in {}: take another kernel for the guest",
+                self.release,
+                self.modules.display()
+            );
+            prepare("find", what, reason)
+        })
+    }
+
+    /// Whether it has these modules, and what they depend on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Prepare`](crate::Error::Prepare) of the first that it has not.
+    pub fn has_modules(&self, names: &[String]) -> Result<()> {
+        let names = names.iter().map(String::as_str);
+        Modules::of(self)?.in_order(names, &[]).map(drop)
     }
 
     /// This machine's own.
@@ -115,6 +165,12 @@ impl Kernel {
             modules,
         })
     }
+}
+
+/// What [`Kernel::named`] is to take without a name.
+fn usual_choice() -> String {
+    let chosen = std::env::var(CHOICE).ok().filter(|choice| !choice.is_empty());
+    chosen.unwrap_or_else(|| usual_package().to_owned())
 }
 
 fn usual_package() -> &'static str {

@@ -1,4 +1,4 @@
-//! Kernel modules: found by name, uncompressed, and put in an order in which they can be loaded.
+//! Kernel modules: found by name, or by the device that they drive, uncompressed, and put in an order in which they can be loaded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -6,10 +6,14 @@ use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use super::aliases;
 use super::elf::module_information;
 use super::kernel::Kernel;
 use super::prepare;
 use crate::Result;
+
+/// virtio on PCI: the NIC is another device, on that one.
+const VIRTIO: &str = "pci:v00001AF4d*";
 
 /// A module that is to be loaded.
 #[derive(Debug)]
@@ -53,6 +57,48 @@ impl<'a> Modules<'a> {
         })
     }
 
+    /// Those that drive a network device, which the kernel tells in these words (modalias); none of them where the driver is built in. `None`: this kernel
+    /// has none. These names are looked at first: without a `modules.alias`, which a package does not have, all network drivers are read otherwise, some seconds.
+    pub(crate) fn drivers<'n>(
+        &self,
+        modalias: &str,
+        first: impl IntoIterator<Item = &'n str>,
+    ) -> Result<Option<Vec<String>>> {
+        let file = |name: &str| self.kernel.modules.join(name);
+        // A package does not tell what is built in, and the guest's own console takes this.
+        if aliases::fits(VIRTIO, modalias) {
+            let modules = ["virtio_pci", "virtio_net"].map(str::to_owned).into_iter();
+            return Ok(Some(modules.filter(|name| self.files.contains_key(name)).collect()));
+        }
+        let found = match fs::read_to_string(file("modules.alias")) {
+            Ok(text) => aliases::of_file(&text, modalias),
+            Err(_) => self.by_their_own_words(modalias, first)?,
+        };
+        let is_built_in = || {
+            let entries = fs::read(file("modules.builtin.modinfo")).unwrap_or_default();
+            aliases::is_built_in(&entries, modalias)
+        };
+        Ok((!found.is_empty() || is_built_in()).then_some(found))
+    }
+
+    fn by_their_own_words<'n>(&self, modalias: &str, first: impl IntoIterator<Item = &'n str>) -> Result<Vec<String>> {
+        for name in first.into_iter().map(canonical) {
+            if let Some(path) = self.files.get(&name)
+                && drives(path, modalias)?
+            {
+                return Ok(vec![name]);
+            }
+        }
+        let folder = self.kernel.modules.join("kernel/drivers/net");
+        let mut found = Vec::new();
+        for (name, path) in &self.files {
+            if path.starts_with(&folder) && drives(path, modalias)? {
+                found.push(name.clone());
+            }
+        }
+        Ok(found)
+    }
+
     /// These and what they depend on, which stands before them. What the kernel has built in is left out.
     ///
     /// Of the `optional` ones those that are no modules are taken for built in.
@@ -88,8 +134,7 @@ impl<'a> Modules<'a> {
             );
             return Err(prepare("find the kernel module", name, reason));
         };
-        let content = uncompressed(path).map_err(|reason| prepare("read", path.display(), reason))?;
-        let told = module_information(&content).map_err(|reason| prepare("read", path.display(), reason))?;
+        let (content, told) = opened(path)?;
         let of = |key: &'static str| {
             told.iter()
                 .filter(move |(name, _)| name == key)
@@ -110,6 +155,25 @@ impl<'a> Modules<'a> {
         order.push(Module { name, content });
         Ok(())
     }
+}
+
+/// What a module says of itself.
+type Words = Vec<(String, String)>;
+
+/// A module, and that.
+fn opened(path: &Path) -> Result<(Vec<u8>, Words)> {
+    let failed = |reason: String| prepare("read", path.display(), reason);
+    let content = uncompressed(path).map_err(failed)?;
+    let told = module_information(&content).map_err(failed)?;
+    Ok((content, told))
+}
+
+/// Whether a module says that it drives a device.
+fn drives(path: &Path, modalias: &str) -> Result<bool> {
+    let (_, told) = opened(path)?;
+    Ok(told
+        .iter()
+        .any(|(key, value)| key == "alias" && aliases::fits(value, modalias)))
 }
 
 /// `i2c-algo-bit.ko.xz` is the module i2c_algo_bit.

@@ -77,6 +77,9 @@ impl Checker<'_> {
         self.superfluous(guest.pci.as_ref(), || {
             "pci is nothing that a guest on another machine has".to_owned()
         });
+        self.superfluous(guest.modules.as_ref(), || {
+            "another machine's server loads no modules of a lab's choice".to_owned()
+        });
         let machine = self.machine(guest, self.hosts.len(), |checker, name| {
             let mut all = checker.hosts.iter().enumerate();
             all.position(|(at, other)| {
@@ -189,6 +192,7 @@ impl Checker<'_> {
         self.superfluous(guest.cpus.as_ref(), only);
         self.superfluous(guest.memory_mib.as_ref(), only);
         self.superfluous(guest.acceleration.as_ref(), only);
+        self.superfluous(guest.modules.as_ref(), only);
         let wanted = &name.get_ref().0;
         let found = found(self, wanted);
         if found.is_none() {
@@ -278,6 +282,9 @@ fn made(guest: &file::Guest, host: usize, (machine, first): (usize, Option<&Gues
             .as_ref()
             .map(|kind| *kind.get_ref())
             .unwrap_or_default(),
+        modules: guest.modules.as_ref().map_or_else(Vec::new, |names| {
+            names.get_ref().iter().map(|name| name.0.clone()).collect()
+        }),
     }
 }
 

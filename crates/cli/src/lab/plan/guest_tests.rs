@@ -9,7 +9,7 @@ fn guests_of_all_attachments_are_read() {
     for (attachment, more) in [
         ("tap-bridge", "queues = 2\nqueue-len = 100"),
         ("vhost-net", ""),
-        ("macvtap", "kernel = \"host\""),
+        ("macvtap", "kernel = \"host\"\nmodules = [\"sch_fq\", \"ifb\"]"),
         ("ovs-userspace", ""),
         ("ovs-kernel", ""),
         ("xdp", "cpus = 1\nxdp-mode = \"generic\""),
@@ -25,6 +25,12 @@ fn guests_of_all_attachments_are_read() {
         assert_eq!(read.guests[0].attachment.name(), attachment);
         assert_eq!((read.guests[0].uplink, read.probes[0].way), (Some(1), Way::Guest(0)));
         assert_eq!(read.probes[0].measures, [LatencyKind::RoundTrip]);
+        let modules: &[&str] = if attachment == "macvtap" {
+            &["sch_fq", "ifb"]
+        } else {
+            &[]
+        };
+        assert_eq!(read.guests[0].modules, modules);
     }
 }
 
@@ -71,6 +77,7 @@ fn a_guest_of_another_machine_is_reached_as_that_is() {
             guest("vm", bridged) + &probe("from = \"a\"\nto = \"vm\""),
             "no other machine is reached from a namespace",
         ),
+        (guest("vm", &format!("{bridged}\nmodules = [\"ifb\"]")) + &to, "loads no modules of a lab's choice"),
         (guest("vm", bridged) + &probe("from = \"vm\"\nto = \"me\""), "what a guest asks is not measured"),
         (
             guest("vm", bridged) + &to + "[[steering]]\nname = \"s\"\nguest = \"vm\"\nvcpus = [0]\n",

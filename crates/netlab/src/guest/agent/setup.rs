@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
+use std::path::Path;
 use std::time::Duration;
 
 use ringside_nic::Interface;
@@ -9,6 +10,7 @@ use rustix::mount::{MountFlags, mount};
 use rustix::system::finit_module;
 
 use super::{PLAN, Plan};
+use crate::attach::vfio::interfaces;
 use crate::{configure, wait_until};
 
 /// How long a driver may take until its interface is there.
@@ -47,7 +49,7 @@ pub(super) fn setup() -> Result<(), String> {
     }
     let on = |name: &str| Interface::by_name(name).and_then(|interface| interface.set_up(true));
     on("lo").map_err(|error| error.to_string())?;
-    name(&plan.interfaces)
+    name(&plan)
 }
 
 fn load(path: &str) -> std::io::Result<()> {
@@ -59,22 +61,26 @@ fn load(path: &str) -> std::io::Result<()> {
 }
 
 /// Gives interfaces the names that the host knows them by, whichever the kernel found first.
-fn name(wanted: &[([u8; 6], String)]) -> Result<(), String> {
-    let find = |mac: &[u8; 6]| {
+fn name(plan: &Plan) -> Result<(), String> {
+    let by_address = |mac: &[u8; 6]| {
         let all = Interface::all().unwrap_or_default();
         all.into_iter()
             .find(|interface| interface.state().is_ok_and(|state| state.mac == *mac))
     };
+    let by_device = |address: &str| {
+        let names = interfaces(&Path::new("/sys/bus/pci/devices").join(address));
+        Interface::by_name(names.first()?).ok()
+    };
     let mut found = Vec::new();
-    for (mac, name) in wanted {
-        let mut interface = None;
-        wait_until(PATIENCE, || {
-            interface = find(mac);
-            interface.is_some()
-        });
-        let interface =
-            interface.ok_or_else(|| format!("there is no interface with the address {mac:02x?}, for {name}"))?;
-        found.push((interface, name));
+    for (mac, name) in &plan.interfaces {
+        let interface = awaited(|| by_address(mac));
+        let none = || format!("there is no interface with the address {mac:02x?}, for {name}");
+        found.push((interface.ok_or_else(none)?, name));
+    }
+    for (address, name) in &plan.devices {
+        let interface = awaited(|| by_device(address));
+        let none = || format!("the PCI device {address} has no interface, for {name}: no driver has taken it");
+        found.push((interface.ok_or_else(none)?, name));
     }
     // Through names that nobody has: one may have the name that another is to get.
     for (number, (interface, _)) in found.iter().enumerate() {
@@ -84,6 +90,16 @@ fn name(wanted: &[([u8; 6], String)]) -> Result<(), String> {
         rename(interface, name)?;
     }
     Ok(())
+}
+
+/// What is found before patience ends.
+fn awaited<T>(find: impl Fn() -> Option<T>) -> Option<T> {
+    let mut found = None;
+    wait_until(PATIENCE, || {
+        found = find();
+        found.is_some()
+    });
+    found
 }
 
 fn rename(interface: &Interface, name: &str) -> Result<(), String> {
