@@ -169,7 +169,9 @@ impl XdpPath {
         let begun = Instant::now();
         let ports = Ports::by_name(&options.interfaces)?;
         let state = ports.look()?;
-        for ((_, interface), port) in ports.iter().zip(&state.ports) {
+        // One that is down has lost those of IPv6.
+        for (number, interface) in ports.up()?.iter() {
+            let port = &state.ports[usize::from(number)];
             ensure!(has_address(port), no_address(interface.name()));
         }
         // As many as they may have some day.

@@ -123,7 +123,7 @@ impl PolicySlot {
 pub struct PolicySince(pub u64);
 
 /// How long the data path goes on without its owner. Times are CLOCK_MONOTONIC in nanoseconds. It stays as it is in every
-/// [layout](LAYOUT): a process of another version tells the program that it is about to replace to go on.
+/// layout: a process of another version tells the program that it is about to replace to go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Lease {
     /// Until when packets are sent on and answered although their queue has no worker; then tenants' packets are dropped.
