@@ -7,47 +7,7 @@
 
 /// Whether a pattern fits: with `*`, `?` and `[0-9a-f]`, as modules have them.
 pub(crate) fn fits(pattern: &str, text: &str) -> bool {
-    let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
-    let (mut at, mut read) = (0, 0);
-    // Behind the last star, and what that has taken.
-    let mut star: Option<(usize, usize)> = None;
-    while let Some(byte) = text.get(read) {
-        let next = match pattern.get(at) {
-            Some(b'*') => {
-                at += 1;
-                star = Some((at, read));
-                continue;
-            }
-            Some(b'?') => Some(at + 1),
-            Some(b'[') => of_class(&pattern[at..], *byte).map(|length| at + length),
-            wanted => (wanted == Some(byte)).then_some(at + 1),
-        };
-        match (next, &mut star) {
-            (Some(next), _) => (at, read) = (next, read + 1),
-            // The star takes one more.
-            (None, Some((behind, taken))) => {
-                *taken += 1;
-                (at, read) = (*behind, *taken);
-            }
-            (None, None) => return false,
-        }
-    }
-    pattern[at..].iter().all(|byte| *byte == b'*')
-}
-
-/// How long the class is with which a pattern begins (`[0-9a-f]`), if the byte is of it.
-fn of_class(pattern: &[u8], byte: u8) -> Option<usize> {
-    let end = pattern.iter().position(|byte| *byte == b']')?;
-    let mut rest = &pattern[1..end];
-    loop {
-        rest = match rest {
-            [first, b'-', last, ..] if (*first..=*last).contains(&byte) => return Some(end + 1),
-            [_, b'-', _, more @ ..] => more,
-            [one, ..] if *one == byte => return Some(end + 1),
-            [_, more @ ..] => more,
-            [] => return None,
-        };
-    }
+    glob::Pattern::new(pattern).is_ok_and(|pattern| pattern.matches(text))
 }
 
 /// The modules of whose aliases one fits, each once, by the lines of a `modules.alias` (depmod): `alias PATTERN MODULE`.
