@@ -7,8 +7,8 @@
  * RX ring then. With native XDP its reader does not see it before; with generic XDP it does, and who is quick could have changed it.
  * https://elixir.bootlin.com/linux/v6.18/C/ident/__xdp_do_redirect_xsk
  */
-#include "device.h"
 #include "landing.h"
+#include "one_device.h"
 
 #include <bpf/bpf_endian.h>
 
@@ -17,10 +17,6 @@
 #define GENERIC 1
 
 #define UDP 17
-
-/* Indexes of interfaces repeat from one network namespace to the next. */
-const volatile __u32 namespace = 0;
-const volatile __u32 ifindex = 0;
 
 /* Of generic XDP: the interface's program. */
 struct net_device___generic {
@@ -89,8 +85,7 @@ int BPF_PROG(ringside_landx, const struct net_device *dev, const void *program, 
 	__u64 at, end;
 	__u16 type;
 
-	if (map_type != BPF_MAP_TYPE_XSKMAP || BPF_CORE_READ(dev, ifindex) != (int)ifindex ||
-	    BPF_CORE_READ(dev, nd_net.net, ns.inum) != namespace)
+	if (map_type != BPF_MAP_TYPE_XSKMAP || !is_it(dev))
 		return 0;
 	at = last_frame(socket, &end);
 	if (at) {

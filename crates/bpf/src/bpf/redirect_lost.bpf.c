@@ -7,11 +7,7 @@
  *
  * By tracepoints that are hit once for each burst, or by errors alone.
  */
-#include "device.h"
-
-/* Indexes of interfaces repeat from one network namespace to the next. */
-const volatile __u32 namespace = 0;
-const volatile __u32 ifindex = 0;
+#include "one_device.h"
 
 /* Rust reads it as two u64 in this order. */
 struct lost {
@@ -32,8 +28,7 @@ static __always_inline int lose(const struct net_device *dev, int packets, int i
 	struct lost *lost;
 	__u32 zero = 0;
 
-	if (packets <= 0 || BPF_CORE_READ(dev, ifindex) != (int)ifindex ||
-	    BPF_CORE_READ(dev, nd_net.net, ns.inum) != namespace)
+	if (packets <= 0 || !is_it(dev))
 		return 0;
 	lost = bpf_map_lookup_elem(&counters, &zero);
 	if (!lost)
