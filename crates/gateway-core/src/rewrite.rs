@@ -83,10 +83,11 @@ pub fn forward(frame: &mut impl Buffer, packet: &Packet, route: &Route, mac: Mac
 /// True if its outer IPv4 header or its outer UDP checksum, if it has one, is wrong. Reads all of it.
 fn is_damaged(frame: &[u8], packet: &Packet) -> bool {
     let (udp, end) = (usize::from(packet.udp), usize::from(packet.end));
-    let (Some(ip), Some(datagram)) = (frame.get(OUTER..udp), frame.get(udp..end)) else {
+    let (Some(ip), Some(datagram)) = (frame.get(OUTER..), frame.get(udp..end)) else {
         return true;
     };
-    let is_header_wrong = packet.from.is_ipv4() && Sum::of(ip).fold() != 0xffff;
+    let is_right = |ip: ipv4::Packet<'_>| ip.verify_checksum();
+    let is_header_wrong = packet.from.is_ipv4() && !ipv4::Packet::parse(ip).is_ok_and(is_right);
     let has_checksum = word(datagram, 6) != 0;
     let is_wrong = || udp::checksum_state(datagram, packet.from, packet.to) == ChecksumState::Invalid;
     is_header_wrong || has_checksum && is_wrong()
