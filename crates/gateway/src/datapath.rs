@@ -206,8 +206,11 @@ impl XdpPath {
         let resolved = if adopted {
             restored = connections::restore(&program, tables, epoch)?;
             cache.adopt(tables)?
-        } else {
+        } else if held.is_some() {
             resolver::resolve_known(tables, &ports)
+        } else {
+            // Nothing goes on that could miss them.
+            Vec::new()
         };
         if let Some(before) = before {
             // That goes on until ours takes its place. Who is open is handed over anew with its next packet.

@@ -23,9 +23,9 @@ use crate::bed::{Bed, FAMILIES, Family, Kind, Place, ip};
 use crate::common::connect as api;
 use crate::datagrams::Flow;
 use crate::on;
-use crate::peers::{AtEnd, answered, chat, connect, exchange_during, is_cut_off, without_room};
+use crate::peers::{AtEnd, answered, chat, connect, exchange_during, is_cut_off};
 use crate::process::PATIENCE;
-use crate::streams::counted_losses;
+use crate::streams::lost_by_kernel;
 use crate::tenant::neighbors;
 
 on! {
@@ -210,7 +210,7 @@ fn datagrams_go_by_the_rules_of_the_moment(kind: Kind) {
         [ALWAYS, BY_TURNS, NEVER].map(|port| Flow::new((bed.at(1), bed.at(2)), Family::V6, UDP + port));
     let flows = [&always, &by_turns, &never];
     let (over, closed) = (AtomicBool::new(false), AtomicBool::new(false));
-    let (dropped, by_kernel) = (rules.dropped(&DENIED), without_room() + counted_losses(&bed));
+    let (dropped, by_kernel) = (rules.dropped(&DENIED), lost_by_kernel(&bed));
     // Numbers of what was sent after the answer to a change that denies, and before the next change was asked for.
     let mut denied = Vec::new();
     std::thread::scope(|scope| {
@@ -242,13 +242,8 @@ fn datagrams_go_by_the_rules_of_the_moment(kind: Kind) {
         wait_until(Duration::from_secs(5), || rules.dropped(&DENIED) - dropped == missing());
         drop(closes);
     });
-    let by_kernel = without_room() + counted_losses(&bed) - by_kernel;
-    let lost = always.missing();
-    assert!(
-        lost <= by_kernel,
-        "{lost} of {} lost, {by_kernel} by the kernel's queues",
-        always.sent()
-    );
+    let by_kernel = lost_by_kernel(&bed) - by_kernel;
+    always.all_came_but(by_kernel);
     assert_eq!(*never.arrived(), BTreeSet::new());
     for numbers in denied {
         let came: Vec<u64> = by_turns.arrived().range(numbers.clone()).copied().collect();
@@ -358,20 +353,15 @@ fn a_file_leaves_no_gap(kind: Kind) {
     };
     bed.ringside().apply(&group(1));
     let flow = Flow::new((bed.at(1), bed.at(2)), Family::V4, UDP);
-    let by_kernel = without_room() + counted_losses(&bed);
+    let by_kernel = lost_by_kernel(&bed);
     flow.run_during(|| {
         for [old, new] in [[1, 2], [2, 1]].repeat(FILES as usize / 2) {
             bed.ringside()
                 .apply(&format!("{}absent: {{groups: [{old}]}}\n", group(new)));
         }
     });
-    let (lost, by_kernel) = (flow.missing(), without_room() + counted_losses(&bed) - by_kernel);
     assert!(flow.sent() > u64::from(FILES), "{} in {FILES} files", flow.sent());
-    assert!(
-        lost <= by_kernel,
-        "{lost} of {} lost, {by_kernel} by the kernel's queues",
-        flow.sent()
-    );
+    flow.all_came_but(lost_by_kernel(&bed) - by_kernel);
     for reason in DENIED {
         assert_eq!(bed.ringside().dropped(reason), 0, "{reason}");
     }

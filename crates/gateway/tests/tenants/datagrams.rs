@@ -54,6 +54,16 @@ impl Flow {
         (self.sent() - echoed) + (echoed - answered)
     }
 
+    /// None is missing, but for so many that the kernel's queues have lost.
+    pub(crate) fn all_came_but(&self, by_kernel: u64) {
+        let lost = self.missing();
+        assert!(
+            lost <= by_kernel,
+            "{lost} of {} lost, {by_kernel} by the kernel's queues",
+            self.sent()
+        );
+    }
+
     /// A few hundred a second until `over`; what comes is heard until `closed`.
     pub(crate) fn run(&self, over: &AtomicBool, closed: &AtomicBool) {
         while !closed.load(Ordering::SeqCst) {

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use crate::bed::{Bed, Family, Kind, Place};
 use crate::kills::{Flow, Talk};
 use crate::on;
-use crate::peers::{AtEnd, answered, chat, connect, exchange_during, ping, without_room};
+use crate::peers::{AtEnd, answered, chat, connect, exchange_during, ping};
 use crate::ringside::Ringside;
-use crate::streams::counted_losses;
+use crate::streams::lost_by_kernel;
 
 on! {
     fast = crate::FAST => without_etcd_packets_go_on, for_too_long_without_etcd_nothing_goes_on;
@@ -76,7 +76,7 @@ fn outage(kind: Kind, least: Duration) {
     let put = "put neighbor 7 10.1.0.1 --mac 02:00:00:00:00:01 --host 192.0.2.1 --version 3";
     let put: Vec<&str> = put.split(' ').collect();
     exchange_during(&busy, || {
-        let before = without_room() + counted_losses(&bed);
+        let before = lost_by_kernel(&bed);
         let over = AtomicBool::new(false);
         let talk = std::thread::scope(|scope| {
             let at_end = AtEnd(&over);
@@ -93,7 +93,7 @@ fn outage(kind: Kind, least: Duration) {
             drop(at_end);
             talk.join().expect("no panic")
         });
-        note(least, &talk, without_room() + counted_losses(&bed) - before);
+        note(least, &talk, lost_by_kernel(&bed) - before);
         // And a gateway that is killed knows what it knew.
         let folder = bed.ringside().end(false);
         bed.ringside().start_in(folder);

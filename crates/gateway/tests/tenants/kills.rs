@@ -13,9 +13,9 @@ use crate::common::bulk::{Bulk, kills, list};
 use crate::common::connect as api;
 use crate::fleet::tell;
 use crate::on;
-use crate::peers::{AtEnd, chat, connect, exchange_during, snmp, without_room};
+use crate::peers::{AtEnd, chat, connect, exchange_during, snmp};
 use crate::ringside::Ringside;
-use crate::streams::counted_losses;
+use crate::streams::lost_by_kernel;
 use crate::vtep::Received;
 
 on! {
@@ -61,7 +61,7 @@ fn kill_9_under_load(kind: Kind) {
     let to = bed.at(2).address(Family::V4);
     let busy = connect(bed.at(1), (bed.at(2), to), 7000);
     let over = AtomicBool::new(false);
-    let (mut without, before) = (Vec::new(), without_room() + counted_losses(&bed));
+    let (mut without, before) = (Vec::new(), lost_by_kernel(&bed));
     let talks: Vec<Talk> = std::thread::scope(|scope| {
         let at_end = AtEnd(&over);
         let threads: Vec<_> = flows.iter().map(|flow| scope.spawn(|| flow.run(&over))).collect();
@@ -72,7 +72,7 @@ fn kill_9_under_load(kind: Kind) {
             .map(|thread| thread.join().expect("no panic"))
             .collect()
     });
-    let without_room = without_room() + counted_losses(&bed) - before;
+    let without_room = lost_by_kernel(&bed) - before;
     for (flow, talk) in flows.iter().zip(&talks) {
         let Talk {
             sent,

@@ -11,10 +11,10 @@ use ringside_netlab::wait_until;
 use crate::bed::{Bed, FAMILIES, Family, Kind, Place};
 use crate::datagrams::Flow;
 use crate::on;
-use crate::peers::{AtEnd, answered, chat, connect, exchange_during, is_cut_off, unanswered, without_room};
+use crate::peers::{AtEnd, answered, chat, connect, exchange_during, is_cut_off, unanswered};
 use crate::process::{PATIENCE, Running};
 use crate::ringside::Ringside;
-use crate::streams::counted_losses;
+use crate::streams::lost_by_kernel;
 
 on! {
     fast = crate::FAST => a_daemon_that_ends_is_not_missed, a_daemon_that_is_killed_is_not_missed,
@@ -195,7 +195,7 @@ fn maps_of_another_version_are_made_anew(kind: Kind) {
     let (from, to_free) = (&bed.tenants[0][1], &bed.tenants[1][1]);
     answered(from, to_free.address(Family::V4));
     let free = Flow::new((from, to_free), Family::V4, 9000);
-    let by_kernel = without_room() + counted_losses(&bed);
+    let by_kernel = lost_by_kernel(&bed);
     let upgrade = || {
         let folder = bed.ringside().end(true);
         of_another_version(&bed.ringside().pins().join("maps")).expect("forged");
@@ -207,13 +207,7 @@ fn maps_of_another_version_are_made_anew(kind: Kind) {
         );
     };
     free.run_during(|| exchange_during(&busy, upgrade));
-    let (lost, by_kernel) = (free.missing(), without_room() + counted_losses(&bed) - by_kernel);
-    assert!(
-        lost <= by_kernel,
-        "{lost} of {} lost, {by_kernel} by the kernel's queues: {}",
-        free.sent(),
-        bed.ringside().statistics()
-    );
+    free.all_came_but(lost_by_kernel(&bed) - by_kernel);
     // Who was connected to answers, and who asked has nothing to say.
     for [mut from, mut to] in [server_waits, client_waits] {
         from.write_all(b"word").expect("taken");

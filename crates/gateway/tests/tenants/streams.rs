@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::bed::{Bed, FAMILIES, Family, Kind, Place, Tunnel};
 use crate::on;
-use crate::peers::{chat, connect, exchange, iperf, snmp};
+use crate::peers::{chat, connect, exchange, iperf, snmp, without_room};
 
 on! {
     kernel = crate::KERNEL => iperf_tcp_gets_through, iperf_udp_loses_nothing_uncounted, both_directions_at_once;
@@ -70,6 +70,11 @@ pub(crate) fn counted_losses(bed: &Bed) -> u64 {
     let wires = bed.hosts.iter().map(|host| &host.wire).chain(&bed.uplinks);
     let links = wires.flat_map(|wire| wire.ends().map(|end| end.run(link_losses)));
     sockets.chain(links).sum()
+}
+
+/// The same, and what found no room in the queues of this machine's CPUs.
+pub(crate) fn lost_by_kernel(bed: &Bed) -> u64 {
+    without_room() + counted_losses(bed)
 }
 
 /// Datagrams that found no room in the buffer of their socket, in this namespace.
