@@ -160,45 +160,12 @@ fn result(json: &str) -> LabResult {
 
 /// `ringside lab run my.toml --into run --json`, of which nothing is left.
 fn run_whole(scratch: &Scratch, patience: Duration) -> (Done, LabResult) {
-    let done = run_to_its_end(scratch, patience).good();
-    let result = result(&done.out);
-    (done, result)
-}
-
-fn run_to_its_end(scratch: &Scratch, patience: Duration) -> Done {
     let running = start(scratch, "run my.toml --into run --json");
     let pid = running.pid();
-    let done = running.end_within(patience);
+    let done = running.end_within(patience).good();
     assert_nothing_is_left_of(pid);
-    done
-}
-
-/// The same. What the hypervisor took the machine away from is not there to be tested: such a run is repeated, and a machine that is never quiet is a failure.
-fn run_quietly(scratch: &Scratch) -> (Done, LabResult) {
-    const RUNS: u32 = 4;
-    for last in (0..RUNS).rev() {
-        let done = run_to_its_end(scratch, PATIENCE);
-        // Where all turns are, the run has failed.
-        let left_out = match done.err.contains("ringside: nothing was measured: all ") {
-            true => {
-                assert!(last > 0, "{done:#?}");
-                "all turns were left out".to_owned()
-            }
-            false => {
-                let done = done.good();
-                let result = result(&done.out);
-                let left_out = result.cells.iter().filter(|cell| cell.turns_left_out > 0).count();
-                if left_out == 0 || last == 0 {
-                    quiet(&result);
-                    return (done, result);
-                }
-                format!("turns of {left_out} of {} cells were left out", result.cells.len())
-            }
-        };
-        eprintln!("once more: {left_out}");
-        run(scratch, "clean run").good();
-    }
-    unreachable!("the last run is one to be tested")
+    let result = result(&done.out);
+    (done, result)
 }
 
 /// A text whose paragraphs were wrapped for people, as one line.
@@ -286,7 +253,7 @@ fn a_short_run_has_a_matrix_json_and_a_report() {
         ),
     ];
     scratch.lab(&content.concat());
-    let (_, result) = run_quietly(&scratch);
+    let (_, result) = run_whole(&scratch, PATIENCE);
     assert_eq!(fs::read_to_string(scratch.path("run/lab.toml")).unwrap(), result.file);
     assert_eq!(
         (result.rounds, result.interrupted, result.base.as_str()),

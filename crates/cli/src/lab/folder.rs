@@ -103,6 +103,9 @@ pub(super) struct Measured {
     /// Shares from 0 to 1.
     pub(super) steal: f64,
     pub(super) waiting: f64,
+    /// Tries before this one, of which the hypervisor took too much.
+    #[serde(default)]
+    pub(super) repeats: u32,
     /// The guest's, where times are by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) clock: Option<LabClock>,

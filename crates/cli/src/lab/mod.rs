@@ -210,8 +210,16 @@ fn open(args: &RunArgs, text: &Text) -> Result<Folder> {
 fn document(plan: &Plan, text: &Text, folder: &Folder, interfaces: Vec<schema::Interface>) -> Result<Document> {
     let result = result::of(plan, text, folder)?;
     if result.cells.iter().all(|cell| cell.unavailable.is_some()) {
-        let reason = result.cells.iter().find_map(|cell| cell.unavailable.clone());
-        bail!("nothing was measured: {}", reason.unwrap_or_default());
+        // Each reason once, with the first path that has it.
+        let mut reasons: Vec<(&str, &str)> = Vec::new();
+        for cell in &result.cells {
+            let why = cell.unavailable.as_deref().unwrap_or_default();
+            if reasons.iter().all(|(_, other)| *other != why) {
+                reasons.push((&cell.path, why));
+            }
+        }
+        let told: Vec<String> = reasons.iter().map(|(path, why)| format!("{path}: {why}")).collect();
+        bail!("nothing was measured: {}", told.join("; "));
     }
     let document = Document {
         started_unix_s: folder.about.started_unix_s,

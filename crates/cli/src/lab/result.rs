@@ -185,6 +185,7 @@ fn one(plan: &Plan, cell: Cell, turns: Vec<&Turn>) -> Result<LabCell> {
         },
         rounds: medians(turns.clone()).into_iter().map(|(_, round)| round).collect(),
         turns_left_out: left_out,
+        turns_repeated: all.iter().map(|(_, turn)| turn.repeats).sum(),
         failed_turns: u32::try_from(failures.len()).unwrap_or(u32::MAX),
         failure: failures.last().map(|why| (*why).clone()),
         waiting_percent: match probe.scheduled {

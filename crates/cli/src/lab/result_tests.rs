@@ -62,6 +62,7 @@ fn measured(ns: u64, steal: f64, is_loaded: bool) -> Outcome {
         corrected: Some(summary),
         corrected_hdr: Some(hdr),
         steal,
+        repeats: 1,
         waiting: 0.2,
         clock: None,
         loads: is_loaded.then_some(load).into_iter().collect(),
@@ -96,6 +97,7 @@ fn rounds_are_paired_and_stolen_ones_left_out() {
     // The stolen round's 999 µs are not among them.
     assert_eq!((times.samples, times.min_ns, times.max_ns), (250, 10_000, 10_054));
     assert_eq!((idle.turns_left_out, idle.probes.lost, idle.rounds.len()), (1, 5, 6));
+    assert_eq!(idle.turns_repeated, 6, "one of each turn");
     assert_eq!((idle.ratio_to_idle, idle.ratio_to_base), (None, None));
     let near = |ratio: Option<Ratio>, value: f64| (ratio.unwrap().median / value - 1.0).abs() < 0.01;
     assert!(

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
+use ringside_measure::compare::STEAL_LIMIT;
 use ringside_measure::schema::{LabClock, LatencyKind};
 
 use super::bed::Bed;
@@ -24,6 +25,9 @@ use crate::stop::Stop;
 
 /// A cell that failed so often and never worked has no further turn.
 const FAILURES: usize = 2;
+
+/// How often a turn is tried at the most that the hypervisor takes the machine away from.
+pub(super) const TRIES: u32 = 4;
 
 /// Numbers that a turn may have for its sessions.
 const SESSIONS: u32 = 4;
@@ -94,14 +98,23 @@ pub(super) fn measure(plan: &Plan, bed: &Bed, folder: &mut Folder, stop: &Stop) 
                 continue;
             }
             begins(&bar, format!("round {}: {}", round + 1, cell.name(plan)));
-            session = session.wrapping_add(SESSIONS);
             let together = together(plan, &cells, number);
-            let turn = one(plan, bed, cell, session, stop);
-            keep_left(bed.left(), folder, &bar)?;
+            let (turn, repeats) = until_quiet(|| {
+                session = session.wrapping_add(SESSIONS);
+                let turn = one(plan, bed, cell, session, stop);
+                keep_left(bed.left(), folder, &bar)?;
+                let stolen = stolen(&turn);
+                if let Some(steal) = stolen {
+                    let (name, percent) = (cell.name(plan), steal * 100.0);
+                    let told = format_args!("{name}: the hypervisor took {percent:.0} % of the CPU time");
+                    bar.suspend(|| output::note(told));
+                }
+                Ok((turn, stolen.is_none()))
+            })?;
             let outcomes = match turn {
                 Ok(measured) => measured
                     .into_iter()
-                    .map(|measured| Outcome::Measured(Box::new(measured)))
+                    .map(|measured| Outcome::Measured(Box::new(Measured { repeats, ..measured })))
                     .collect(),
                 Err(Fault::Cell(error)) => {
                     // What is broken for all is not this cell's fault.
@@ -143,6 +156,25 @@ fn together(plan: &Plan, cells: &[Cell], number: usize) -> Vec<usize> {
             (0..cells.len()).filter(|other| is_it(&cells[*other])).collect()
         }
     }
+}
+
+/// Tries a turn until one is quiet, or there were enough; the last one, and how many were before it.
+fn until_quiet<T>(mut one: impl FnMut() -> Result<(T, bool)>) -> Result<(T, u32)> {
+    let mut repeats = 0;
+    loop {
+        let (turn, is_quiet) = one()?;
+        if is_quiet || repeats + 1 == TRIES {
+            return Ok((turn, repeats));
+        }
+        repeats += 1;
+    }
+}
+
+/// The share of the CPU time that the hypervisor took during a turn, if that is too much for it to count.
+fn stolen(turn: &Result<Vec<Measured>, Fault>) -> Option<f64> {
+    let measured = turn.as_ref().ok()?.iter();
+    let steal = measured.map(|measured| measured.steal).fold(0.0, f64::max);
+    (steal > STEAL_LIMIT).then_some(steal)
 }
 
 fn progress(all: usize) -> ProgressBar {
@@ -249,6 +281,7 @@ fn told(reading: &Reading, clock: Option<LabClock>) -> Option<Measured> {
         corrected: Some(corrected.summary()?),
         corrected_hdr: Some(corrected.to_hdr()?),
         steal: reading.steal,
+        repeats: 0,
         waiting: reading.waiting,
         clock,
         loads: Vec::new(),
@@ -362,3 +395,7 @@ pub(super) fn time(plan: &Plan) -> Duration {
         .map(|part| stages::time(plan, &plan.probes[part.probe]));
     (plan.turn + plan.settle) * turns + traced.sum::<Duration>()
 }
+
+#[cfg(test)]
+#[path = "run_tests.rs"]
+mod tests;

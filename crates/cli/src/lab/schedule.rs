@@ -353,6 +353,7 @@ fn reading(
         corrected: known(received.latency),
         corrected_hdr: known_hdr(received.latency_hdr),
         steal,
+        repeats: 0,
         // Of another process, whose threads nobody has looked after.
         waiting: 0.0,
         clock,

@@ -21,7 +21,7 @@ use super::bed::Bed;
 use super::folder::Folder;
 use super::load::Running;
 use super::plan::{Plan, Probe, Way};
-use super::run::{Fault, begins, bench, condition, contender, keep_left, pace};
+use super::run::{Fault, TRIES, begins, bench, condition, contender, keep_left, pace};
 use super::steered::Steered;
 use super::{boot, one_way};
 use crate::output;
@@ -29,8 +29,6 @@ use crate::serve::Turns;
 use crate::stop::Stop;
 use crate::trace::{self, Asker, Crossed, Ends, Far, Hearer, Sender, Setup, Slots, told_missing};
 
-/// How often a turn is tried where the hypervisor takes too much of it.
-const TRIES: u32 = 3;
 /// How long the tracing programs may take to be loaded in a guest whose CPUs are emulated, and what they saw to be written.
 const LOAD: Duration = Duration::from_secs(90);
 /// Where a guest writes it.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use comfy_table::{CellAlignment, Table as Grid, presets};
+use ringside_measure::compare::STEAL_LIMIT;
 use ringside_measure::schema::{Document, LabCell, LabResult, LabSteering, LoadKind, Outcome};
 use ringside_nic::Knob;
 
@@ -209,6 +210,13 @@ pub(super) fn render(document: &Document, terminal: bool) -> String {
     };
     let mut text = format!("{}\n{}\n\n", system::summary(&document.system), result.title);
     _ = writeln!(text, "{}", matrix(result, terminal));
+    let repeated: u32 = result.cells.iter().map(|cell| cell.turns_repeated).sum();
+    if repeated > 0 {
+        let limit = STEAL_LIMIT * 100.0;
+        let told =
+            format!("Turns repeated, for the hypervisor took more than {limit:.0} % of the CPU time: {repeated}");
+        text += &wrapped(&told, "  ");
+    }
     for cell in &result.cells {
         let name = name(cell);
         if let Some(why) = &cell.unavailable {

@@ -79,8 +79,11 @@ pub struct LabCell {
     pub latency: LatencyResult,
     /// The median of each turn, from the intended sending, in nanoseconds. A turn with too few samples has none.
     pub rounds: Vec<Round>,
-    /// Turns left out for CPU steal.
+    /// Turns left out for CPU steal: in each try.
     pub turns_left_out: u32,
+    /// Tries of turns that were repeated for CPU steal, and do not count.
+    #[serde(default)]
+    pub turns_repeated: u32,
     /// Turns that failed.
     pub failed_turns: u32,
     /// Why the last of them did.

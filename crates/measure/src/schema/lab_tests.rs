@@ -72,6 +72,7 @@ fn lab() -> LabResult {
             },
             rounds: vec![round(0.0), round(0.5)],
             turns_left_out: 1,
+            turns_repeated: 2,
             failed_turns: 1,
             failure: Some("once".into()),
             waiting_percent: Some(0.1),
