@@ -334,7 +334,8 @@ fn echo_answers_ping_of_iputils_and_the_kernel_answers_arp() {
         command
             .arg(family)
             .args(more.split(' '))
-            .args(["-i", "0.02", "-s", "100", to]);
+            // It waits for the last answer about as long as for its turn.
+            .args(["-i", "0.2", "-s", "100", to]);
         let output = command.output().expect("package iputils-ping");
         String::from_utf8_lossy(&output.stdout).into_owned()
     };

@@ -65,7 +65,7 @@ fn ping_works_beside_a_udp_filter() {
             .a
             .ns
             .command("ping")
-            .args(["-c", "3", "-i", "0.05", "-W", "2", &target])
+            .args(["-c", "3", "-i", "0.2", "-W", "2", &target])
             .output();
         let pinged = pinged.expect("ping (iputils-ping) runs");
         let text = String::from_utf8_lossy(&pinged.stdout);

@@ -78,7 +78,7 @@ pub struct LaunchResult {
     pub lead_ns: u64,
     /// Who keeps to it.
     pub kept_by: LaunchBy,
-    /// Packets that were thrown away because their time was over, or could not be kept; `None` where nobody tells.
+    /// Packets that were taken, and thrown away because their time was over; `None` where nobody tells.
     pub missed_packets: Option<u64>,
 }
 

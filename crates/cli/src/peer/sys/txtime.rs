@@ -8,6 +8,9 @@ use super::{counted, length, set_option};
 
 /// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/linux/errqueue.h#L26>
 const SO_EE_ORIGIN_TXTIME: u8 = 6;
+/// Thrown away after it was taken, for its time was over. What is not taken has another code, and the send call has told it: ENOBUFS.
+/// <https://elixir.bootlin.com/linux/v6.18/C/ident/SO_EE_CODE_TXTIME_MISSED>
+const SO_EE_CODE_TXTIME_MISSED: u8 = 2;
 
 /// The option, and the control message of the same number: those of nearly all architectures.
 /// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/asm-generic/socket.h#L105>
@@ -73,7 +76,7 @@ fn put_time(header: &mut libc::msghdr, control: &mut [u64; CONTROL], at: u64) {
     }
 }
 
-/// Takes what the error queue holds; how many packets were thrown away because of their time.
+/// Takes what the error queue holds; how many packets were thrown away because of their time, after [`send_at`] had them taken.
 pub fn missed(socket: BorrowedFd<'_>) -> io::Result<u64> {
     let mut missed = 0;
     loop {
@@ -100,7 +103,7 @@ pub fn missed(socket: BorrowedFd<'_>) -> io::Result<u64> {
             .unwrap_or(i32::MAX)
         });
         match received {
-            Ok(_) => missed += u64::from(is_about_time(&header)),
+            Ok(_) => missed += u64::from(is_missed(&header)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(missed),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
@@ -108,8 +111,8 @@ pub fn missed(socket: BorrowedFd<'_>) -> io::Result<u64> {
     }
 }
 
-/// Whether a message of an error queue, as `recvmsg()` has left it, says that a packet's time was missed, or could not be kept.
-fn is_about_time(header: &libc::msghdr) -> bool {
+/// Whether a message of an error queue, as `recvmsg()` has left it, says that a packet's time was missed.
+fn is_missed(header: &libc::msghdr) -> bool {
     // SAFETY: the kernel has filled in the control buffer, which is alive, and its length.
     let mut message = unsafe { libc::CMSG_FIRSTHDR(header) };
     while !message.is_null() {
@@ -120,7 +123,7 @@ fn is_about_time(header: &libc::msghdr) -> bool {
         if (level, kind) == (libc::SOL_PACKET, libc::PACKET_TX_TIMESTAMP) && len >= enough {
             // SAFETY: the message is long enough for it; it need not be aligned.
             let error = unsafe { ptr::read_unaligned(libc::CMSG_DATA(message).cast::<libc::sock_extended_err>()) };
-            return error.ee_origin == SO_EE_ORIGIN_TXTIME;
+            return (error.ee_origin, error.ee_code) == (SO_EE_ORIGIN_TXTIME, SO_EE_CODE_TXTIME_MISSED);
         }
         // SAFETY: as for the first one.
         message = unsafe { libc::CMSG_NXTHDR(header, message) };

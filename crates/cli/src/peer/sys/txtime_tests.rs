@@ -27,10 +27,29 @@ fn a_packet_with_a_time_arrives_and_is_not_missed() {
 /// What the queueing discipline etf puts on the error queue, as the kernel lays it out.
 #[test]
 fn the_error_queues_messages_are_told_apart() {
-    for (level, kind, origin, expected) in [
-        (libc::SOL_PACKET, libc::PACKET_TX_TIMESTAMP, SO_EE_ORIGIN_TXTIME, true),
-        (libc::SOL_PACKET, libc::PACKET_TX_TIMESTAMP, 4, false),
-        (libc::SOL_SOCKET, libc::PACKET_TX_TIMESTAMP, SO_EE_ORIGIN_TXTIME, false),
+    const MISSED: u8 = SO_EE_CODE_TXTIME_MISSED;
+    /// etf did not take it: the send call has said so.
+    const INVALID_PARAM: u8 = 1;
+    for (level, kind, (origin, code), expected) in [
+        (
+            libc::SOL_PACKET,
+            libc::PACKET_TX_TIMESTAMP,
+            (SO_EE_ORIGIN_TXTIME, MISSED),
+            true,
+        ),
+        (
+            libc::SOL_PACKET,
+            libc::PACKET_TX_TIMESTAMP,
+            (SO_EE_ORIGIN_TXTIME, INVALID_PARAM),
+            false,
+        ),
+        (libc::SOL_PACKET, libc::PACKET_TX_TIMESTAMP, (4, MISSED), false),
+        (
+            libc::SOL_SOCKET,
+            libc::PACKET_TX_TIMESTAMP,
+            (SO_EE_ORIGIN_TXTIME, MISSED),
+            false,
+        ),
     ] {
         let mut control = [0_u64; 32];
         // SAFETY: plain C structures, for which all zero is a valid value.
@@ -40,7 +59,7 @@ fn the_error_queues_messages_are_told_apart() {
                 std::mem::zeroed::<libc::sock_extended_err>(),
             )
         };
-        error.ee_origin = origin;
+        (error.ee_origin, error.ee_code) = (origin, code);
         header.msg_control = control.as_mut_ptr().cast();
         // SAFETY: only computes.
         header.msg_controllen = unsafe { libc::CMSG_SPACE(length(size_of_val(&error))) } as usize;
@@ -52,9 +71,9 @@ fn the_error_queues_messages_are_told_apart() {
             (*message).cmsg_len = libc::CMSG_LEN(length(size_of_val(&error))) as usize;
             ptr::write_unaligned(libc::CMSG_DATA(message).cast(), error);
         }
-        assert_eq!(is_about_time(&header), expected, "{level} {kind} {origin}");
+        assert_eq!(is_missed(&header), expected, "{level} {kind} {origin} {code}");
     }
     // SAFETY: as above.
     let none: libc::msghdr = unsafe { std::mem::zeroed() };
-    assert!(!is_about_time(&none));
+    assert!(!is_missed(&none));
 }
