@@ -13,6 +13,7 @@ use std::process::Command;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use crate::enter::Entrance;
+use crate::offspring;
 
 /// Moves the calling thread into a new network namespace.
 pub(crate) fn new_network_namespace() -> io::Result<()> {
@@ -40,16 +41,22 @@ pub(crate) fn enter_before_exec(command: &mut Command, mut entrance: Entrance) {
 pub(crate) fn die_with_thread(command: &mut Command) {
     let parent = rustix::process::getpid();
     let prepare = move || {
-        use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+        use rustix::process::{Signal, set_parent_process_death_signal};
         set_parent_process_death_signal(Some(Signal::KILL))?;
         // The parent may have died before the signal was asked for; then it will never come.
-        if getppid() != Some(parent) {
+        if offspring::parent()? != Some(parent) {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
         Ok(())
     };
-    // SAFETY: as above: two system calls, and an error of an error number.
+    // SAFETY: as above: system calls through rustix, a buffer on the stack, and an error of an error number.
     unsafe { command.pre_exec(prepare) };
+}
+
+/// Moves the children that the calling thread will have into a new namespace of processes.
+pub(crate) fn new_process_namespace() -> io::Result<()> {
+    // SAFETY: as above. The thread itself stays where it is.
+    unsafe { unshare_unsafe(UnshareFlags::NEWPID) }.map_err(io::Error::from)
 }
 
 /// Makes a command's program inherit descriptors, under the numbers that they have here. The command keeps them open.

@@ -14,9 +14,9 @@ use ringside_measure::control::LoadsEnd;
 use ringside_measure::schema::LabLoad;
 use ringside_netlab::find_program;
 use ringside_netlab::guest::{Guest, GuestChild};
-use ringside_netlab::{End, Namespace, wait_until};
+use ringside_netlab::{End, Namespace, spawn_with_offspring, wait_until};
 use ringside_nic::Knob;
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::bed::{Bed, Course};
 use super::file::Bitrate;
@@ -218,11 +218,10 @@ fn start<'b>(plan: &Plan, load: &Load, number: u16, (bed, path): (&'b Bed, Way))
             on.inside = Some(Inside::start(machine, command, &load.cpus, *begins)?);
         }
         Work::Program { command, .. } => {
-            // In a namespace of processes of their own, which ends with its first: a worker that was just made may not have
-            // asked to end with its parent yet, when the lab is killed.
-            let mut unshare = bed.here.command("unshare");
-            unshare.args(["--pid", "--kill-child"]).args(command);
-            on.programs.push(Program::start(name(command), unshare, &load.cpus)?);
+            let name = name(command);
+            let mut program = bed.here.command(name);
+            program.args(command.iter().skip(1));
+            on.programs.push(Program::start(name, program, &load.cpus)?);
         }
     }
     Ok(on)
@@ -445,11 +444,12 @@ impl Program {
             .stdin(Stdio::null())
             .stdout(errors.try_clone().context("a file for what a program says")?)
             .stderr(errors.try_clone().context("a file for what a program says")?)
-            // Its own children end with it.
+            // What is told to all of a terminal is not told to it.
             .process_group(0);
         let before = pin::allowed()?;
         pin::to_cpus(cpus)?;
-        let child = command.spawn();
+        // A worker that was just made may not have asked to end with its parent yet, when the lab is killed.
+        let child = spawn_with_offspring(&mut command);
         pin::to_cpus(&before)?;
         let name = command.get_program().to_string_lossy().into_owned();
         let child = child.map_err(|error| match error.kind() {
@@ -498,10 +498,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // Some of its group may run on when the first has ended.
-        if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            _ = kill_process_group(group, Signal::KILL);
-        }
+        _ = self.child.kill();
         _ = self.child.wait();
     }
 }

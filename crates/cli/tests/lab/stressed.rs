@@ -39,7 +39,7 @@ fn stress_runs_on_its_cpus_while_a_turn_is_loaded() {
         return;
     }
     let (_alone, scratch) = (alone(), Scratch::new());
-    let keys = "with = \"udp\"\nmeasure = [\"rtt\"]\ncount = 80\nrate = 20";
+    let keys = "with = \"udp\"\nmeasure = [\"rtt\"]\ncount = 30\nrate = 20";
     scratch.lab(&format!(
         "rounds = 1\nturn = \"20s\"\nsettle = \"1ms\"\n{HOSTS}{LOAD}{}",
         probe("p", keys)

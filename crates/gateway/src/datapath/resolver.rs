@@ -7,6 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::num::NonZeroU16;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -34,6 +35,8 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 const CONFIRM: Duration = Duration::from_secs(30);
 /// Hosts whose routes are asked for with each look: another way is found soon, and the kernel is not kept busy.
 const ROUTES: usize = 1000;
+/// Hosts that nobody has sent to yet are asked for with each turn: thousands in a second, and others have their turn.
+const AT_ONCE: usize = 16;
 /// Parts of all neighbours that are looked through with each look for who lives where: all of them in a minute or so.
 const PARTS: usize = 4;
 
@@ -93,6 +96,8 @@ struct Ways {
     used: Vec<bool>,
     numbers: HashMap<HostId, usize>,
     next: usize,
+    /// Hosts up to this number were asked for before anybody sent to them.
+    prepared: usize,
     limits: Limits,
     /// To whom routers on the way talk.
     routers: Vec<TooBigMessages>,
@@ -137,6 +142,7 @@ impl Resolver {
             used: Vec::new(),
             numbers: HashMap::new(),
             next: 0,
+            prepared: 0,
             limits: Limits::new(&self.tables.hosts, Arc::clone(&self.limits)),
             routers: listeners(),
             watch: NeighbourWatch::open().inspect_err(silent).ok(),
@@ -191,6 +197,9 @@ impl Resolver {
             }
             ways.limits.forget(&self.tables.hosts, now());
         }
+        if self.shared.foreign.is_possible() {
+            self.prepare(ways);
+        }
         let at = now();
         (ways.limits).listen(&self.tables.hosts, &ways.routers, &self.shared.settings.load(), at);
         for id in ways.limits.changed(&self.tables.hosts, at) {
@@ -217,6 +226,13 @@ impl Resolver {
         // Before it can be sent to.
         ways.limits.route(&self.tables.hosts, id, mtu, now());
         self.go(id, &given, place, ways);
+    }
+
+    /// A gateway of a fleet may be sent any network's packets from one moment to the next, more of them than wait for a MAC address.
+    fn prepare(&self, ways: &mut Ways) {
+        let end = self.tables.hosts.len().min(ways.prepared + AT_ONCE);
+        hosts(ways.prepared..end).for_each(|id| self.ask(id, ways));
+        ways.prepared = end;
     }
 
     /// From now on a host is reached there.
@@ -348,6 +364,11 @@ impl Resolver {
     }
 }
 
+/// Those of these numbers.
+fn hosts(numbers: Range<usize>) -> impl Iterator<Item = HostId> {
+    numbers.filter_map(|number| u32::try_from(number).ok().map(HostId))
+}
+
 /// By which port a host is reached, whose MAC address packets to it get, and how long they may be.
 fn way_to(ports: &Ports, given: &Host) -> Option<Way> {
     let route = match Route::to(given.ip) {
@@ -378,10 +399,10 @@ pub(super) fn resolve_known(tables: &Tables, ports: &Ports) -> Vec<HostId> {
             known.extend(there.map(|(ip, mac)| ((port, ip), mac)));
         }
     }
-    let mut hosts = tables.hosts.reader();
+    let mut reader = tables.hosts.reader();
     let mut resolved = Vec::new();
-    for id in (0..tables.hosts.len()).filter_map(|number| u32::try_from(number).ok().map(HostId)) {
-        let Some(given) = hosts.given(id).filter(|given| given.mac.is_none()) else {
+    for id in hosts(0..tables.hosts.len()) {
+        let Some(given) = reader.given(id).filter(|given| given.mac.is_none()) else {
             continue;
         };
         let Some((place, mtu)) = way_to(ports, &given) else {

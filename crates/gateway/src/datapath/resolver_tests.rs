@@ -102,6 +102,51 @@ fn who_does_not_answer_costs_few_looks_and_is_found_when_it_does() {
     });
 }
 
+/// Nobody has sent to them: a network may become its own at any time.
+#[test]
+fn who_is_one_of_a_fleet_knows_the_way_to_all_hosts_beforehand() {
+    if !is_root() {
+        return;
+    }
+    let config = VethConfig {
+        ipv6: false,
+        static_neighbours: false,
+        ..VethConfig::tagged("prepares")
+    };
+    let lab = Lab::veth(config).unwrap();
+    lab.a.run(|| {
+        let tables = tables();
+        let ids = [2, 9].map(|last| host(&tables, last));
+        let (_want, wanted) = crossbeam_channel::unbounded();
+        let (found, _hosts) = crossbeam_channel::unbounded();
+        let resolver = Resolver {
+            shared: Arc::new(shared(&tables, lab.a.interface.name())),
+            tables: Arc::clone(&tables),
+            resolved: Vec::new(),
+            wanted,
+            found,
+            limits: Arc::default(),
+        };
+        let mut ways = resolver.begin();
+        let mut reader = tables.hosts.reader();
+        let mut known_within = |longest: Duration| {
+            let begun = Instant::now();
+            while begun.elapsed() < longest && reader.find(ids[0]).unwrap().mac.is_none() {
+                resolver.turn(&mut ways);
+            }
+            (reader.find(ids[0]).unwrap().mac, ways.places.len())
+        };
+        assert_eq!(known_within(LOOK * 2), (None, 0), "by itself it asks for nobody");
+        tables.foreign.set(|_| false);
+        let b = Some(MacAddr(lab.b.mac));
+        assert_eq!(
+            known_within(Duration::from_secs(20)),
+            (b, 2),
+            "all, also who does not answer"
+        );
+    });
+}
+
 /// Hosts that somebody lives on stay, others go with what the kernel is asked for them.
 #[test]
 fn hosts_without_neighbours_are_forgotten() {

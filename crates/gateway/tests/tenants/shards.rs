@@ -328,15 +328,16 @@ impl Questions {
         }
     }
 
-    /// Asks while something else is done.
+    /// Asks while something else is done; then those on their way come.
     fn during(&self, work: impl FnOnce(&Self)) {
-        let over = AtomicBool::new(false);
-        let goes_on = || !over.load(Ordering::Relaxed);
+        let (over, closed) = (AtomicBool::new(false), AtomicBool::new(false));
+        let asks = || !over.load(Ordering::Relaxed);
+        let hears = || !closed.load(Ordering::Relaxed);
         std::thread::scope(|scope| {
-            let at_end = AtEnd(&over);
+            let (ends, closes) = (AtEnd(&over), AtEnd(&closed));
             scope.spawn(|| {
                 let mut packet = [0; 16];
-                while goes_on() {
+                while hears() {
                     if let Ok((length, from)) = self.echoes.recv_from(&mut packet) {
                         _ = self.echoes.send_to(&packet[..length], from);
                     }
@@ -344,7 +345,7 @@ impl Questions {
             });
             scope.spawn(|| {
                 let mut packet = [0; 8];
-                while goes_on() {
+                while hears() {
                     if let Ok(8) = self.asks.recv(&mut packet) {
                         let asked = Duration::from_nanos(u64::from_le_bytes(packet));
                         self.answers
@@ -355,7 +356,7 @@ impl Questions {
                 }
             });
             scope.spawn(|| {
-                while goes_on() {
+                while asks() {
                     let now = u64::try_from(self.began.elapsed().as_nanos())
                         .expect("a test")
                         .to_le_bytes();
@@ -368,7 +369,9 @@ impl Questions {
             });
             self.goes();
             work(self);
-            drop(at_end);
+            drop(ends);
+            _ = wait_until(Duration::from_secs(2), || self.lost() == 0);
+            drop(closes);
         });
     }
 
@@ -385,12 +388,8 @@ impl Questions {
     }
 
     fn lost(&self) -> u64 {
-        let answered = || self.answers.lock().expect("no panic").len() as u64;
-        // Those on their way.
-        _ = wait_until(Duration::from_millis(200), || {
-            answered() == self.asked.load(Ordering::Relaxed)
-        });
-        self.asked.load(Ordering::Relaxed) - answered()
+        let answered = self.answers.lock().expect("no panic").len() as u64;
+        self.asked.load(Ordering::Relaxed).saturating_sub(answered)
     }
 }
 
