@@ -22,8 +22,14 @@ pub fn spawn_with_offspring(command: &mut Command) -> io::Result<Child> {
     let own = File::open("/proc/thread-self/ns/pid")?;
     sys::new_process_namespace()?;
     let child = command.spawn();
-    // The thread's next children are as they were.
-    move_into_link_name_space(own.as_fd(), Some(LinkNameSpaceType::ProcessID))?;
+    // The thread's next children are as they were, or there is none at all.
+    if let Err(error) = move_into_link_name_space(own.as_fd(), Some(LinkNameSpaceType::ProcessID)) {
+        if let Ok(mut child) = child {
+            child.kill()?;
+            child.wait()?;
+        }
+        return Err(error.into());
+    }
     child
 }
 
