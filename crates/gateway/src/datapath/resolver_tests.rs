@@ -8,7 +8,7 @@ use ringside_gateway_core::decide::Settings;
 use ringside_gateway_core::table::Neighbor;
 use ringside_gateway_core::{TenantAddress, Underlay, Vni};
 use ringside_netlab::testing::is_root;
-use ringside_netlab::{Lab, VethConfig};
+use ringside_netlab::{End, Lab, VethConfig};
 
 use super::*;
 use crate::datapath::epochs::Epochs;
@@ -50,32 +50,43 @@ fn host(tables: &Tables, last: u8) -> HostId {
     tables.hosts.intern(Host::at(IpAddr::from([10, 77, 0, last])))
 }
 
+/// Hosts that have not found out about each other.
+fn unacquainted(tag: &str) -> Lab {
+    let config = VethConfig {
+        ipv6: false,
+        static_neighbours: false,
+        ..VethConfig::tagged(tag)
+    };
+    Lab::veth(config).unwrap()
+}
+
+/// One for the tables of a host, who asks it, and who is told.
+fn resolver(tables: &Arc<Tables>, at: &End) -> (Resolver, Sender<HostId>, Receiver<HostId>) {
+    let (want, wanted) = crossbeam_channel::unbounded();
+    let (found, hosts) = crossbeam_channel::unbounded();
+    let resolver = Resolver {
+        shared: Arc::new(shared(tables, at.interface.name())),
+        tables: Arc::clone(tables),
+        resolved: Vec::new(),
+        wanted,
+        found,
+        limits: Arc::default(),
+    };
+    (resolver, want, hosts)
+}
+
 /// Tenants send to it all the while.
 #[test]
 fn who_does_not_answer_costs_few_looks_and_is_found_when_it_does() {
     if !is_root() {
         return;
     }
-    let config = VethConfig {
-        ipv6: false,
-        static_neighbours: false,
-        ..VethConfig::tagged("resolver")
-    };
-    let lab = Lab::veth(config).unwrap();
+    let lab = unacquainted("resolver");
     lab.a.run(|| {
         let tables = tables();
         let host = |last| host(&tables, last);
         let [nobody, b] = [host(9), host(2)];
-        let (want, wanted) = crossbeam_channel::unbounded();
-        let (found, _hosts) = crossbeam_channel::unbounded();
-        let resolver = Resolver {
-            shared: Arc::new(shared(&tables, lab.a.interface.name())),
-            tables: Arc::clone(&tables),
-            resolved: Vec::new(),
-            wanted,
-            found,
-            limits: Arc::default(),
-        };
+        let (resolver, want, _hosts) = resolver(&tables, &lab.a);
         let mut ways = resolver.begin();
         // Until it is known, or that long. How long it took, and how often the table was looked through.
         let mut send = |id, longest: Duration| {
@@ -108,25 +119,11 @@ fn who_is_one_of_a_fleet_knows_the_way_to_all_hosts_beforehand() {
     if !is_root() {
         return;
     }
-    let config = VethConfig {
-        ipv6: false,
-        static_neighbours: false,
-        ..VethConfig::tagged("prepares")
-    };
-    let lab = Lab::veth(config).unwrap();
+    let lab = unacquainted("prepares");
     lab.a.run(|| {
         let tables = tables();
         let ids = [2, 9].map(|last| host(&tables, last));
-        let (_want, wanted) = crossbeam_channel::unbounded();
-        let (found, _hosts) = crossbeam_channel::unbounded();
-        let resolver = Resolver {
-            shared: Arc::new(shared(&tables, lab.a.interface.name())),
-            tables: Arc::clone(&tables),
-            resolved: Vec::new(),
-            wanted,
-            found,
-            limits: Arc::default(),
-        };
+        let (resolver, _want, _hosts) = resolver(&tables, &lab.a);
         let mut ways = resolver.begin();
         let mut reader = tables.hosts.reader();
         let mut known_within = |longest: Duration| {
@@ -167,16 +164,7 @@ fn hosts_without_neighbours_are_forgotten() {
             version: 1,
         };
         tables.neighbors.write().put(address, neighbor);
-        let (_want, wanted) = crossbeam_channel::unbounded();
-        let (found, hosts) = crossbeam_channel::unbounded();
-        let resolver = Resolver {
-            shared: Arc::new(shared(&tables, lab.a.interface.name())),
-            tables: Arc::clone(&tables),
-            resolved: Vec::new(),
-            wanted,
-            found,
-            limits: Arc::default(),
-        };
+        let (resolver, _want, hosts) = resolver(&tables, &lab.a);
         let mut ways = resolver.begin();
         let round = |ways: &mut Ways| {
             let before = ways.round;
