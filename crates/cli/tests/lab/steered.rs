@@ -73,7 +73,7 @@ fn probes_are_steered_and_classes_sent_by_schedule() {
         unwrapped(&checked).contains("both ends of tt have one clock, which is not off itself"),
         "{checked}"
     );
-    let (done, result) = run_whole(&scratch, PATIENCE);
+    let (done, result) = run_quietly(&scratch);
     let names: Vec<&str> = result.cells.iter().map(|cell| cell.path.as_str()).collect();
     assert_eq!(names, ["right", "wrong", "tt PCP 5", "tt PCP 3"]);
     quiet(&result).into_iter().for_each(check_cell);
@@ -145,7 +145,7 @@ fn a_traced_turn_is_steered_too() {
     let keys = "with = \"udp\"\nmeasure = [\"one-way\"]\ntrace = true\nsteering = [\"sent\", \"right-cpu\"]";
     let (lab, _) = LAB.split_once("[[schedule]]").expect("a schedule");
     scratch.lab(&(lab.replace("rounds = 2", "rounds = 1") + &probe("right", keys)));
-    let (done, result) = run_whole(&scratch, PATIENCE);
+    let (done, result) = run_quietly(&scratch);
     let [stages] = result.stages.as_slice() else {
         panic!("{result:#?}")
     };
@@ -186,7 +186,7 @@ fn what_iperf3_did_is_beside_what_it_was_asked_for() {
         &probe("p", "with = \"udp\"\nmeasure = [\"rtt\"]"),
     ];
     scratch.lab(&content.concat());
-    let (_, result) = run_whole(&scratch, PATIENCE);
+    let (_, result) = run_quietly(&scratch);
     let Some(cell) = result
         .cells
         .iter()
@@ -239,7 +239,7 @@ fn probes_have_the_priority_that_the_file_gives_them() {
     scratch.lab(&content.concat());
     let checked = run(&scratch, "check my.toml").good().out;
     assert!(checked.contains("frames of 82 bytes and a tag of PCP 5"), "{checked}");
-    let (_, result) = run_whole(&scratch, PATIENCE);
+    let (_, result) = run_quietly(&scratch);
     assert_eq!(result.cells.len(), 4);
     for cell in quiet(&result) {
         assert_eq!((&cell.unavailable, cell.probes.lost), (&None, 0), "{cell:#?}");
@@ -303,7 +303,7 @@ fn probes_and_schedules_by_af_xdp_are_judged_by_where_they_came() {
          class = [\"5:0ms:3ms\", \"3:5ms:3ms\"]\nsteering = [\"there\"]\n",
     ];
     scratch.lab(&content.concat());
-    let (done, result) = run_whole(&scratch, PATIENCE);
+    let (done, result) = run_quietly(&scratch);
     for cell in quiet(&result) {
         assert_eq!(cell.unavailable, None, "{cell:#?}");
         // Of a schedule's classes the first has the steering of all.
@@ -389,7 +389,7 @@ fn our_own_tcp_streams_are_on_beside_the_probes_that_name_them() {
     ] {
         assert!(checked.contains(words), "{words}: {checked}");
     }
-    let (_, result) = run_whole(&scratch, PATIENCE);
+    let (_, result) = run_quietly(&scratch);
     let cells: Vec<(&str, LoadKind)> = result
         .cells
         .iter()
