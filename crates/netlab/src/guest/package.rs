@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
 
@@ -64,50 +65,83 @@ impl Package {
     /// stay as they are, and nobody has to be root.
     pub(crate) fn unpack(&self, folder: &Path, also: impl Fn(&str) -> bool) -> Result<()> {
         let failed = |reason: String| prepare("fetch the package", self, reason);
-        let io = |error: std::io::Error| failed(error.to_string());
+        let io = |error: io::Error| failed(error.to_string());
         let work = folder.join("apt");
-        for name in ["lists/partial", "cache/archives/partial", "debs"] {
-            fs::create_dir_all(work.join(name)).map_err(io)?;
-        }
-        let mut options = vec![
-            format!("Dir::State::lists={}", work.join("lists").display()),
-            format!("Dir::Cache={}", work.join("cache").display()),
-            // Else it becomes a user that may not write here.
-            "APT::Sandbox::User=root".to_owned(),
-            "Acquire::Retries=2".to_owned(),
-        ];
-        if let Some(suite) = &self.suite {
-            let sources = work.join("ringside.sources");
-            fs::write(&sources, source(suite)?).map_err(io)?;
-            options.push(format!("Dir::Etc::sourcelist={}", sources.display()));
-            options.push("Dir::Etc::sourceparts=/dev/null".to_owned());
-        }
-        let apt = |program: &str, words: &[&str]| {
-            let mut command = Command::new(program);
-            command.args(["-q", "-q"]).current_dir(work.join("debs"));
-            for option in &options {
-                command.args(["-o", option]);
-            }
-            command.args(words);
-            finished(&mut command).map_err(failed)
-        };
-        apt("apt-get", &["update"])?;
+        let sources = self.suite.as_deref().map(source).transpose()?;
+        let apt = Apt::new(&work, sources.as_deref()).map_err(io)?;
+        apt.update().map_err(failed)?;
         let mut wanted = vec![self.name.clone()];
         let mut found = BTreeSet::new();
         while let Some(name) = wanted.pop() {
             if found.insert(name.clone()) {
-                let shown = apt("apt-cache", &["show", "--no-all-versions", &name])?;
+                let shown = apt
+                    .run("apt-cache", &["show", "--no-all-versions", &name])
+                    .map_err(failed)?;
                 wanted.extend(dependencies(&shown).filter(|name| also(name)).map(str::to_owned));
             }
         }
         let names: Vec<&str> = found.iter().map(String::as_str).collect();
-        apt("apt-get", &[&["download"], &names[..]].concat())?;
-        for package in fs::read_dir(work.join("debs")).map_err(io)? {
+        apt.run("apt-get", &[&["download"], &names[..]].concat())
+            .map_err(failed)?;
+        for package in fs::read_dir(apt.packages()).map_err(io)? {
             let package = package.map_err(io)?.path();
             let words = [OsStr::new("-x"), package.as_os_str(), folder.as_os_str()];
             finished(Command::new("dpkg").args(words)).map_err(failed)?;
         }
         fs::remove_dir_all(&work).map_err(io)
+    }
+}
+
+/// apt with package lists and a cache of its own, in one folder.
+struct Apt {
+    folder: PathBuf,
+    options: Vec<String>,
+}
+
+impl Apt {
+    /// Creates the folder. `sources` replaces the machine's own sources, in deb822 format.
+    fn new(folder: &Path, sources: Option<&str>) -> io::Result<Self> {
+        for name in ["lists/partial", "cache/archives/partial", "debs"] {
+            fs::create_dir_all(folder.join(name))?;
+        }
+        let mut options = vec![
+            format!("Dir::State::lists={}", folder.join("lists").display()),
+            format!("Dir::Cache={}", folder.join("cache").display()),
+            // Otherwise apt runs as a user that may not write here.
+            "APT::Sandbox::User=root".to_owned(),
+            "Acquire::Retries=5".to_owned(),
+            // Without it apt-get reports an index that it could not fetch as a warning, and succeeds.
+            "APT::Update::Error-Mode=any".to_owned(),
+        ];
+        if let Some(sources) = sources {
+            let file = folder.join("ringside.sources");
+            fs::write(&file, sources)?;
+            options.push(format!("Dir::Etc::sourcelist={}", file.display()));
+            options.push("Dir::Etc::sourceparts=/dev/null".to_owned());
+        }
+        Ok(Self {
+            folder: folder.to_owned(),
+            options,
+        })
+    }
+
+    /// Fetches the package lists. Fails if any of them cannot be fetched.
+    fn update(&self) -> Result<(), String> {
+        self.run("apt-get", &["update"]).map(drop)
+    }
+
+    /// The folder that `apt-get download` writes to.
+    fn packages(&self) -> PathBuf {
+        self.folder.join("debs")
+    }
+
+    fn run(&self, program: &str, words: &[&str]) -> Result<String, String> {
+        let mut command = Command::new(program);
+        command.args(["-q", "-q"]).current_dir(self.packages());
+        for option in &self.options {
+            command.args(["-o", option]);
+        }
+        finished(command.args(words))
     }
 }
 
@@ -121,10 +155,10 @@ fn finished(command: &mut Command) -> Result<String, String> {
         return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
     }
     let said = String::from_utf8_lossy(&done.stderr);
-    let said: Vec<&str> = said.lines().filter(|line| !line.starts_with("W:")).collect();
-    let said = said.join("; ");
     Err(format!(
-        "{name} said: {said}. Is there a network, and does this machine's package server have that suite?"
+        "{name} failed ({}) and printed:\n{}\nCheck the network and that this machine's package server has that suite, then try again",
+        done.status,
+        said.trim_end()
     ))
 }
 

@@ -49,3 +49,16 @@ fn fields_of_os_release_are_read_with_and_without_quotes() {
     assert_eq!(field(text, "PRETTY_NAME"), Some("Debian GNU/Linux 12 (bookworm)"));
     assert_eq!(field(text, "VERSION"), None);
 }
+
+/// apt-get itself succeeds where it could not read an index, and prints a line that begins with "W:".
+#[test]
+fn an_unreachable_package_index_is_an_error_in_apts_own_words() {
+    let folder = std::env::temp_dir().join(format!("ringside-apt-{}", std::process::id()));
+    // Port 9 of loopback: nobody listens there.
+    let sources = "Types: deb\nURIs: http://127.0.0.1:9/debian\nSuites: bookworm\nComponents: main\nTrusted: yes\n";
+    let mut apt = Apt::new(&folder, Some(sources)).expect("a folder for apt");
+    apt.options.push("Acquire::Retries=0".to_owned());
+    let error = apt.update().expect_err("nobody serves that index");
+    std::fs::remove_dir_all(&folder).expect("folder removed");
+    assert!(error.contains("http://127.0.0.1:9/debian"), "{error}");
+}
