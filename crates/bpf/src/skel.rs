@@ -1,4 +1,4 @@
-//! The skeletons that the build script generated: one module for each program.
+//! The skeletons in `generated`: one module for each program. `scripts/generate` makes them.
 
 macro_rules! skeleton {
     ($name:ident) => {
@@ -13,7 +13,7 @@ macro_rules! skeleton {
             reason = "generated code, with lint settings of its own"
         )]
         pub(crate) mod $name {
-            include!(concat!(env!("OUT_DIR"), "/", stringify!($name), ".skel.rs"));
+            include!(concat!("generated/", stringify!($name), ".skel.rs"));
         }
     };
 }

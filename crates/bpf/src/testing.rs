@@ -18,16 +18,16 @@ const NAME: &str = "testing";
 
 /// An object file with three structs of hints, `test_time`, `test_mark` and `test_whole`, and a program that puts them in
 /// front of packets by the packets' numbers.
-pub const LAYOUTS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/testing_layouts_object.o"));
+pub const LAYOUTS: &[u8] = include_bytes!(concat!(env!("RINGSIDE_BPF_OBJECTS"), "/testing_layouts.o"));
 
 /// The same as a file.
-pub const LAYOUTS_FILE: &str = concat!(env!("OUT_DIR"), "/testing_layouts_object.o");
+pub const LAYOUTS_FILE: &str = concat!(env!("RINGSIDE_BPF_OBJECTS"), "/testing_layouts.o");
 
 /// `examples/hints.bpf.c` of the repository, compiled.
-pub const EXAMPLE_FILE: &str = concat!(env!("OUT_DIR"), "/hints_object.o");
+pub const EXAMPLE_FILE: &str = concat!(env!("RINGSIDE_BPF_OBJECTS"), "/hints.o");
 
 /// `examples/nic.bpf.c` of the repository, compiled.
-pub const NIC_EXAMPLE_FILE: &str = concat!(env!("OUT_DIR"), "/nic_object.o");
+pub const NIC_EXAMPLE_FILE: &str = concat!(env!("RINGSIDE_BPF_OBJECTS"), "/nic.o");
 
 /// Has the maps that a gateway has pinned in a folder say that they are another version's, 99.
 ///

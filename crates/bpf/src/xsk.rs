@@ -54,10 +54,10 @@ pub struct XskProgram {
 
 /// The object file of [`XskProgram`]: in its BTF is `struct ringside_rx`, the hints of
 /// [`load_with_hints`](XskProgram::load_with_hints).
-pub const XSK_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xsk.o"));
+pub const XSK_OBJECT: &[u8] = include_bytes!(concat!(env!("RINGSIDE_BPF_OBJECTS"), "/xsk.o"));
 
 /// The object file of [`XskProgram::load_for_device`]: in its BTF are both `struct ringside_rx` and `struct ringside_nic`.
-pub const XSK_NIC_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xsk_nic.o"));
+pub const XSK_NIC_OBJECT: &[u8] = include_bytes!(concat!(env!("RINGSIDE_BPF_OBJECTS"), "/xsk_nic.o"));
 
 /// The hints that [`XskProgram`] puts in front of packets for sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

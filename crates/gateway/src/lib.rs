@@ -37,7 +37,7 @@ pub mod model;
 #[cfg(feature = "daemon")]
 pub mod store;
 
-/// The API, as it is generated: see `proto/ringside/gateway/v1`.
+/// The API, generated from `proto/ringside/gateway/v1` by `scripts/generate`.
 #[allow(
     missing_docs,
     clippy::all,
@@ -48,5 +48,5 @@ pub mod store;
     reason = "generated"
 )]
 pub mod proto {
-    tonic::include_proto!("ringside.gateway.v1");
+    include!("generated/ringside.gateway.v1.rs");
 }
