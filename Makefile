@@ -15,14 +15,17 @@ help: ## list the targets
 setup: ## install the packages that are missing (root only if there are any)
 	@scripts/setup
 
-build: setup ## build the library and the tool, optimised
+build: ## build the library, the tool and the gateway, optimised
+	@scripts/setup
 	$(CARGO) build --release
 
-demo: root setup ## compare UDP, AF_PACKET and AF_XDP on a test bed of its own, in about a minute (root)
-	$(CARGO) build --release -p ringside
+demo: root ## compare UDP, AF_PACKET and AF_XDP on a test bed of its own (root)
+	@scripts/setup --build
+	$(CARGO) build --locked --profile demo -p ringside --no-default-features
 	@mkdir -p out
-	$(TARGET)/release/ringside compare --lab veth --json-file out/demo.json
-	$(TARGET)/release/ringside report out/demo.json -o out/demo.html
+	$(TARGET)/demo/ringside compare --lab veth --slot-ms 100 --rounds 6 --json-file out/demo.json
+	@$(TARGET)/demo/ringside report out/demo.json -o out/demo.html >/dev/null
+	@echo "Report with all figures and curves: out/demo.html"
 
 test: setup ## run every check and test; without root those on the real kernel are left out
 	@scripts/test

@@ -115,6 +115,7 @@ pub(crate) enum Command {
     /// Show and change what slows an interface's packets down: for the time of a command, or until undone
     Tune(tune::Args),
     /// Ask a `ringside-gateway` that runs, or change what it knows
+    #[cfg(feature = "gateway")]
     #[command(after_help = "\
 Examples:
   ringside gateway health

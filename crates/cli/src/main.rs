@@ -79,6 +79,7 @@ fn main() -> ExitCode {
         Command::Trace(args) => done(trace::run(&args)),
         Command::Tune(args) => tune::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        #[cfg(feature = "gateway")]
         Command::Gateway(args) => ringside_gateway::client::run(&args),
     };
     match result {

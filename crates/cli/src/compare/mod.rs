@@ -20,10 +20,12 @@ mod options;
 mod report;
 mod series;
 mod slot;
+mod summary;
 mod table;
 mod under;
 mod variant;
 
+use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 use std::time::Instant;
 
@@ -88,9 +90,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         ..system::document(bed.records(), Outcome::Compare(result))
     };
     // What is attached and mapped goes before anything is told.
-    let notes: Vec<String> = bed.notes().into_iter().chain(disturbance).collect();
+    let (path, notes) = (bed.description(), bed.notes());
     drop(bed);
-    tell(args, &document, &notes)?;
+    deliver(args, &document, &path, notes, disturbance)?;
     serve::lost(far.as_ref())
 }
 
@@ -170,13 +172,31 @@ pub(crate) fn order(count: usize, round: u32) -> Vec<usize> {
 }
 
 /// The table for people, on standard output unless the JSON goes there.
-fn tell(args: &Args, document: &Document, notes: &[String]) -> Result<()> {
+/// Prints the summary, or the tables where they were requested, and writes the JSON.
+fn deliver(
+    args: &Args,
+    document: &Document,
+    path: &str,
+    notes: Vec<String>,
+    disturbance: Option<String>,
+) -> Result<()> {
     let terminal = if args.output.json {
         std::io::stderr().is_terminal()
     } else {
         std::io::stdout().is_terminal()
     };
-    let text = table::render(document, notes, terminal);
+    let text = if args.wants_tables() {
+        let notes: Vec<String> = notes.into_iter().chain(disturbance).collect();
+        table::render(document, &notes, terminal)
+    } else {
+        let mut text = summary::render(document, path, disturbance.as_deref());
+        text.push_str("Full tables: add -v");
+        match &args.output.json_file {
+            Some(file) => _ = writeln!(text, ", or `ringside report {} -o FILE.html`.", file.display()),
+            None => text.push_str(".\n"),
+        }
+        text
+    };
     if args.output.json {
         output::note(text.trim_end());
     }

@@ -79,6 +79,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PERCENT", value_parser = width)]
     pub(crate) until_ci: Option<UntilWidth>,
 
+    /// Print the tables of all variants instead of the summary; also with --aa, --load and --until-ci
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 
@@ -182,6 +186,11 @@ impl Bench {
 }
 
 impl Args {
+    /// Whether the text is the tables: what the summary leaves out was requested.
+    pub(crate) fn wants_tables(&self) -> bool {
+        self.verbose || self.aa || self.load.is_some() || self.until_ci.is_some()
+    }
+
     /// The conditions under which round trips are measured besides idle.
     pub(crate) fn under(&self) -> Vec<Under> {
         let mut all: Vec<Under> = Vec::new();

@@ -298,7 +298,7 @@ fn name(operation: Operation) -> &'static str {
 }
 
 /// What a figure does not say by itself.
-fn caveat(variant: &Variant, operation: Operation) -> Option<&'static str> {
+pub(super) fn caveat(variant: &Variant, operation: Operation) -> Option<&'static str> {
     match (variant.name.as_str(), operation) {
         ("udp-gso", _) => Some(
             "64 packets go through the stack as one, and are cut in front of the veth because its peer has XDP; without \

@@ -2,7 +2,7 @@
 
 use ringside_measure::compare::STEAL_LIMIT;
 use ringside_measure::schema::{
-    CompareResult, DelayResult, Document, ImpairedDirection, Operation, Outcome, RunResult, Table, UntilCi, Variant,
+    CompareResult, DelayResult, Document, ImpairedDirection, Operation, Outcome, RunResult, Table, UntilCi,
 };
 
 use super::entry::{Content, Entry};
@@ -273,25 +273,8 @@ fn noise(table: &Table) -> Option<String> {
 
 fn best(table: &Table) -> Option<String> {
     let is_ping = table.ratio_of.starts_with("rtt");
-    let value = |variant: &Variant| {
-        if is_ping {
-            variant.rtt_p50_ns
-        } else {
-            variant.packets_pps
-        }
-        .map(|figure| figure.median)
-    };
-    let in_the_race = table
-        .variants
-        .iter()
-        .filter(|variant| variant.name != "xdp-limit" && value(variant).is_some());
-    let order = |a: &&Variant, b: &&Variant| value(a).unwrap_or(0.0).total_cmp(&value(b).unwrap_or(0.0));
-    let best = if is_ping {
-        in_the_race.min_by(order)
-    } else {
-        in_the_race.max_by(order)
-    }?;
-    let figure = value(best)?;
+    let (best, figure) = table.best()?;
+    let figure = figure.median;
     let written = if is_ping {
         format!("{} (median round trip)", units::time(figure))
     } else {

@@ -49,6 +49,30 @@ pub struct Table {
     pub noise_floor_percent: Option<f64>,
 }
 
+impl Table {
+    /// Returns the best variant that an application can use, with its figure: the least median round trip of pings, else the most packets
+    /// per second. `xdp-limit` is the kernel's own limit, and no option. `None` where no variant gave a figure.
+    #[must_use]
+    pub fn best(&self) -> Option<(&Variant, Figure)> {
+        let is_time = self.operation == Operation::Ping;
+        let options = self.variants.iter().filter(|variant| variant.name != "xdp-limit");
+        let figures = options.filter_map(|variant| {
+            let figure = if is_time {
+                variant.rtt_p50_ns
+            } else {
+                variant.packets_pps
+            };
+            Some((variant, figure?))
+        });
+        let order = |a: &(&Variant, Figure), b: &(&Variant, Figure)| a.1.median.total_cmp(&b.1.median);
+        if is_time {
+            figures.min_by(order)
+        } else {
+            figures.max_by(order)
+        }
+    }
+}
+
 /// The round trips of a variant while something loads its path. Figures are as those of a [`Variant`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LoadedVariant {

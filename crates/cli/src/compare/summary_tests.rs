@@ -1,0 +1,177 @@
+use ringside_measure::compare::{Figure, Ratio};
+use ringside_measure::schema::{CompareResult, Document, Operation, Outcome, Table, Variant};
+
+use super::render;
+use crate::system;
+
+fn figure(median: f64) -> Option<Figure> {
+    Some(Figure {
+        median,
+        min: median,
+        max: median,
+        spread: Some(0.0),
+        spread_percent: Some(0.0),
+        rounds_used: 6,
+        rounds_left_out: 0,
+    })
+}
+
+fn ratio(median: f64, low: f64, high: f64) -> Option<Ratio> {
+    Some(Ratio {
+        median,
+        low: Some(low),
+        high: Some(high),
+        rounds_used: 6,
+        rounds_left_out: 0,
+    })
+}
+
+fn rate(name: &str, pps: f64, ratio_to_base: Option<Ratio>) -> Variant {
+    Variant {
+        name: name.into(),
+        packets_pps: figure(pps),
+        ratio_to_base,
+        ..Variant::default()
+    }
+}
+
+fn time(name: &str, p50_ns: f64, ratio_to_base: Option<Ratio>) -> Variant {
+    Variant {
+        rtt_p50_ns: figure(p50_ns),
+        ..rate(name, 1e9 / p50_ns, ratio_to_base)
+    }
+}
+
+fn table(operation: Operation, variants: Vec<Variant>) -> Table {
+    Table {
+        operation,
+        frame_bytes: if operation == Operation::Ping { 82 } else { 64 },
+        payload_bytes: 22,
+        load: "a load".into(),
+        base: "udp-blocking".into(),
+        ratio_of: "packets_pps".into(),
+        variants,
+        under_load: Vec::new(),
+        aa: Vec::new(),
+        noise_floor_percent: None,
+    }
+}
+
+fn document(tables: Vec<Table>) -> Document {
+    let result = CompareResult {
+        rounds: 7,
+        round_duration_ns: 200_000_000,
+        steal_limit_percent: 4.0,
+        tables,
+        until_ci: None,
+    };
+    system::document(Vec::new(), Outcome::Compare(result))
+}
+
+fn line<'t>(text: &'t str, begin: &str) -> &'t str {
+    let found = text.lines().find(|line| line.trim_start().starts_with(begin));
+    found.unwrap_or_else(|| panic!("no line {begin:?} in\n{text}"))
+}
+
+#[test]
+fn names_the_best_option_of_each_question() {
+    let text = render(
+        &document(vec![
+            table(
+                Operation::Rx,
+                vec![
+                    rate("udp-blocking", 850_000.0, None),
+                    rate("af-xdp-native", 2_610_000.0, ratio(3.06, 2.91, 3.2)),
+                    rate("xdp-limit", 4_000_000.0, ratio(4.7, 4.6, 4.8)),
+                ],
+            ),
+            table(
+                Operation::Ping,
+                vec![
+                    time("udp-blocking", 9_200.0, None),
+                    time("af-xdp-native", 5_500.0, ratio(0.6, 0.58, 0.62)),
+                    time("xdp-limit", 3_700.0, ratio(0.4, 0.38, 0.42)),
+                ],
+            ),
+        ]),
+        "veth pair",
+        None,
+    );
+    let receive = line(&text, "receive");
+    for part in ["af-xdp-native", "2.61 M packets/s", "3.06 [2.91-3.20] x udp-blocking"] {
+        assert!(receive.contains(part), "no {part:?} in {receive}");
+    }
+    let round_trip = line(&text, "round trip");
+    for part in ["af-xdp-native", "5.50 µs", "0.60 [0.58-0.62] x udp-blocking"] {
+        assert!(round_trip.contains(part), "no {part:?} in {round_trip}");
+    }
+    assert!(line(&text, "Best here:").contains("af-xdp-native (receive, round trip)."));
+    assert!(text.contains("Frames of 64 and 82 bytes"), "{text}");
+}
+
+#[test]
+fn claims_no_difference_that_the_interval_does_not_show() {
+    let variants = vec![
+        rate("udp-blocking", 850_000.0, None),
+        rate("af-packet", 860_000.0, ratio(1.01, 0.96, 1.07)),
+    ];
+    let text = render(&document(vec![table(Operation::Tx, variants)]), "veth pair", None);
+    assert!(
+        line(&text, "Best here:").contains("nothing is clearly better than plain UDP (transmit)."),
+        "{text}"
+    );
+}
+
+#[test]
+fn concludes_nothing_without_an_interval() {
+    let unknown = Ratio {
+        low: None,
+        high: None,
+        ..ratio(3.0, 0.0, 0.0).expect("a ratio")
+    };
+    let variants = vec![
+        rate("udp-blocking", 850_000.0, None),
+        rate("af-packet", 2_550_000.0, Some(unknown)),
+    ];
+    let text = render(&document(vec![table(Operation::Rx, variants)]), "veth pair", None);
+    assert!(
+        line(&text, "Best here:").contains("too few rounds for an interval, no conclusion (receive)."),
+        "{text}"
+    );
+}
+
+#[test]
+fn shows_failures_and_disturbances() {
+    let failed = Variant {
+        name: "af-xdp-native".into(),
+        failure: Some("the flow of packets stopped".into()),
+        ..Variant::default()
+    };
+    let variants = vec![rate("udp-blocking", 850_000.0, None), failed];
+    let text = render(
+        &document(vec![table(Operation::Rx, variants)]),
+        "veth pair",
+        Some("Disturbed: a lot."),
+    );
+    assert!(
+        text.contains("Failed: af-xdp-native (receive): the flow of packets stopped"),
+        "{text}"
+    );
+    assert!(text.contains("Disturbed: a lot."), "{text}");
+    assert!(line(&text, "receive").contains("the base of ratios"), "{text}");
+}
+
+#[test]
+fn fits_a_terminal_of_eighty_columns() {
+    let best = || rate("af-xdp-zero-copy", 123_000.0, ratio(12.34, 10.25, 13.45));
+    let tables = [Operation::Rx, Operation::Tx, Operation::Fwd]
+        .map(|operation| table(operation, vec![rate("udp-sendmmsg", 10_000.0, None), best()]));
+    let text = render(
+        &document(tables.to_vec()),
+        &"a long path ".repeat(20),
+        Some(&"word ".repeat(60)),
+    );
+    for line in text.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+}
