@@ -126,7 +126,7 @@ fn everything_is_compared_on_a_test_bed() {
         return;
     }
     let _alone = alone();
-    let line = "compare --lab veth --rounds 2 --slot-ms 80 --sizes 64,1500 --operations rx,tx,fwd,ping --json";
+    let line = "compare --lab veth --rounds 2 --slot-ms 80 --sizes 64,1500 --operations rx,tx,fwd,ping -v --json";
     let (id, output, document, result) = measured(|| start(Command::new(RINGSIDE), line));
     assert_nothing_is_left_of(id);
 
@@ -177,11 +177,33 @@ fn everything_is_compared_on_a_test_bed() {
             .count(),
         2
     );
-    // The table went to the other stream.
+    // The tables went to the other stream.
     let text = String::from_utf8_lossy(&output.stderr);
     for name in ["Receive", "Transmit", "Forward", "Ping", "af-xdp-native", "[95 %]"] {
         assert!(text.contains(name), "{name} in\n{text}");
     }
+}
+
+#[test]
+fn prints_a_summary_of_eighty_columns() {
+    if !is_root() {
+        return;
+    }
+    let _alone = alone();
+    let child = start(
+        Command::new(RINGSIDE),
+        "compare --lab veth --rounds 1 --slot-ms 40 --operations rx,tx,fwd,ping",
+    );
+    let (_, output) = finish(child);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for name in ["receive", "transmit", "send back", "round trip"] {
+        let answers = text.lines().filter(|line| line.starts_with(&format!("  {name} ")));
+        assert_eq!(answers.count(), 1, "{name} in\n{text}");
+    }
+    assert!(text.contains("Best here: ") && text.contains("add -v"), "{text}");
+    let widest = text.lines().map(|line| line.chars().count()).max();
+    assert!(widest <= Some(80) && text.lines().count() <= 24, "{text}");
 }
 
 /// Two interfaces in one namespace: UDP has a row that says why not, the others work, and nothing stays attached.
