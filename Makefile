@@ -15,8 +15,7 @@ help: ## list the targets
 setup: ## install the packages that are missing (root only if there are any)
 	@scripts/setup
 
-build: ## build the library, the tool and the gateway, optimised
-	@scripts/setup
+build: setup ## build the library, the tool and the gateway, optimised
 	$(CARGO) build --release
 
 demo: root ## compare UDP, AF_PACKET and AF_XDP on a test bed of its own (root)

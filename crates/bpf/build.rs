@@ -1,7 +1,8 @@
-//! Chooses the folder of the compiled BPF objects: `src/generated`, or the one that RINGSIDE_BPF_OBJECTS names.
+//! Chooses the folder of the compiled BPF objects: `src/generated`, or the one that
+//! RINGSIDE_BPF_OBJECTS names.
 //!
-//! `scripts/generate` compiles the objects in `src/generated` from `src/bpf`, and `tests/objects.rs`
-//! checks that they still match their sources. Neither clang nor libbpf-cargo is needed here.
+//! `scripts/generate` compiles the objects in `src/generated` from `src/bpf`. The tests of
+//! `tools/generate` check that they match their sources. Neither clang nor libbpf-cargo is needed.
 
 use std::env;
 use std::path::PathBuf;

@@ -18,7 +18,8 @@
 //! (`rings.bpf.c`) sees what waits for guests in TAP devices. [`RedirectLosses`] (`redirect_lost.bpf.c`) counts what is dropped behind a redirect.
 //!
 //! The programs are written in C. Their compiled objects are checked in (`src/generated`), so a build
-//! needs no clang; `scripts/generate` compiles them again. Nothing but the kernel is needed at run time. Every handle owns the file descriptors of its program and maps, and what it
+//! needs no clang; `scripts/generate` compiles them again. Nothing but the kernel is
+//! needed at run time. Every handle owns the file descriptors of its program and maps, and what it
 //! attaches is a `bpf_link`: dropping the [`Link`], or the end of the process in any way, detaches
 //! it.
 //!

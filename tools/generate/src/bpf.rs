@@ -68,7 +68,7 @@ pub(crate) fn compile(into: &Path) -> Result<()> {
             .reference_obj(true)
             .obj(&object)
             .build_and_generate(&skeleton)
-            .with_context(|| format!("{name}.bpf.c"))?;
+            .map_err(|error| explain(&format!("{name}.bpf.c"), &error))?;
         let text = fs::read_to_string(&skeleton).with_context(|| skeleton.display().to_string())?;
         fs::write(&skeleton, relocatable(&text, name)?).with_context(|| skeleton.display().to_string())?;
     }
@@ -79,9 +79,20 @@ pub(crate) fn compile(into: &Path) -> Result<()> {
             .clang_args(&arguments)
             .obj(into.join(format!("{name}.o")))
             .build()
-            .with_context(|| (*source).to_owned())?;
+            .map_err(|error| explain(source, &error))?;
     }
     Ok(())
+}
+
+/// Adds to an error of clang the package to install where a header of the kernel is missing.
+fn explain(source: &str, error: &anyhow::Error) -> anyhow::Error {
+    let text = format!("{error:#}");
+    let hint = if text.contains("'linux/") || text.contains("'asm/") {
+        "\nThe kernel's user-space headers are missing: install `linux-libc-dev`."
+    } else {
+        ""
+    };
+    anyhow!("{source}: {text}{hint}")
 }
 
 /// Replaces the object's size and absolute path in a skeleton, so that it suits any folder and any compiler's object.
