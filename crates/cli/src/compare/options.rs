@@ -186,7 +186,7 @@ impl Bench {
 }
 
 impl Args {
-    /// Whether the text is the tables: what the summary leaves out was requested.
+    /// Returns true if the user requested what only the tables show.
     pub(crate) fn wants_tables(&self) -> bool {
         self.verbose || self.aa || self.load.is_some() || self.until_ci.is_some()
     }

@@ -1,4 +1,5 @@
-//! The default text of `ringside compare`: one line for each question, and what to conclude. Never wider than 80 columns.
+//! The default text of `ringside compare`: one line for each question, and the best options.
+//! At most 80 columns wide.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,7 +14,8 @@ use crate::system;
 /// Columns of the narrowest terminal that is usual.
 const COLUMNS: usize = 80;
 
-/// Returns the summary. `path` describes what was measured on, `disturbance` what other processes did meanwhile.
+/// Returns the summary. `path` describes the test bed or interfaces, `disturbance` the CPU time
+/// that other processes took.
 pub(super) fn render(document: &Document, path: &str, disturbance: Option<&str>) -> String {
     let Outcome::Compare(result) = &document.result else {
         return String::new();
@@ -55,7 +57,7 @@ pub(super) fn render(document: &Document, path: &str, disturbance: Option<&str>)
     text
 }
 
-/// What the figures and ratios are of.
+/// Returns the frame sizes, the number of rounds and the base of ratios, as a sentence.
 fn basis(result: &CompareResult) -> String {
     let mut sizes: Vec<u64> = result.tables.iter().map(|table| table.frame_bytes).collect();
     sizes.sort_unstable();
@@ -110,14 +112,14 @@ impl<'t> Question<'t> {
         format!("{:16}  {figure:>16}  {ratio}", variant.name)
     }
 
-    /// What the best option's figure does not show by itself.
+    /// Returns the caveat of the best option's figure, if it has one.
     fn caveat(&self) -> Option<String> {
         let (variant, _) = self.best.as_ref()?;
         let caveat = table::caveat(variant, self.table.operation)?;
         Some(format!("{}: {caveat}.", variant.name))
     }
 
-    /// The ratio of the best option to plain UDP; `None` where that is plain UDP itself.
+    /// Returns the ratio of the best option to plain UDP; `None` where plain UDP is the best.
     fn ratio(&self) -> Option<&Ratio> {
         self.best.as_ref()?.0.ratio_to_base.as_ref()
     }
@@ -147,7 +149,7 @@ fn conclusion(questions: &[Question]) -> String {
     format!("Best here: {}.", parts.collect::<Vec<_>>().join("; "))
 }
 
-/// One sentence for each reason that variants failed for.
+/// Returns one sentence for each reason for which variants failed.
 fn failures(result: &CompareResult) -> Vec<String> {
     let mut failed: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for table in &result.tables {

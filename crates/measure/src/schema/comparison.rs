@@ -50,8 +50,9 @@ pub struct Table {
 }
 
 impl Table {
-    /// Returns the best variant that an application can use, with its figure: the least median round trip of pings, else the most packets
-    /// per second. `xdp-limit` is the kernel's own limit, and no option. `None` where no variant gave a figure.
+    /// Returns the best variant that an application can use, with its figure: the lowest median
+    /// round trip of pings, otherwise the most packets per second. `xdp-limit` is excluded: it is
+    /// the kernel's own limit. Returns `None` if no variant has a figure.
     #[must_use]
     pub fn best(&self) -> Option<(&Variant, Figure)> {
         let is_time = self.operation == Operation::Ping;
