@@ -78,8 +78,7 @@ pub(crate) fn finish_with(
 /// When it cannot be written; for figures that cannot be, before any of them is told; and for an invalid result where a valid one
 /// is required.
 pub(crate) fn deliver(args: &OutputArgs, document: &Document, text: &str) -> Result<()> {
-    schema::check(&serde_json::to_value(document).context("writing the result as JSON")?)?;
-    let json = || serde_json::to_string_pretty(document).context("writing the result as JSON");
+    let json = document.to_json()? + "\n";
     let trouble = validity::trouble(document);
     let invalid = trouble
         .as_ref()
@@ -90,13 +89,13 @@ pub(crate) fn deliver(args: &OutputArgs, document: &Document, text: &str) -> Res
             if !invalid.is_empty() {
                 note(invalid.trim_end());
             }
-            print(&(json()? + "\n"))
+            print(&json)
         }
         false => print(&format!("{text}{invalid}")),
     };
     // Also when standard output fails: one of the two may have been the reason for a long run.
     if let Some(path) = &args.json_file {
-        fs::write(path, json()? + "\n").with_context(|| format!("writing the result to {}", path.display()))?;
+        fs::write(path, &json).with_context(|| format!("writing the result to {}", path.display()))?;
     }
     printed?;
     match trouble.filter(|_| args.require_valid) {

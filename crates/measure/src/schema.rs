@@ -9,14 +9,13 @@
 //! use ringside_measure::schema::{Document, Operation, Outcome};
 //!
 //! # let json = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/schema/golden-run-1.json"));
-//! let document: Document = serde_json::from_str(json)?;
+//! let document = Document::from_json(json)?;
 //! if let Outcome::Run(run) = &document.result {
 //!     assert_eq!(run.operation, Operation::Ping);
 //!     assert_eq!(run.packets.difference(), 0);
 //! }
-//! let again = serde_json::to_string_pretty(&document)?;
-//! assert_eq!(again, json.trim_end());
-//! # Ok::<(), serde_json::Error>(())
+//! assert_eq!(document.to_json()?, json.trim_end());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 use serde::{Deserialize, Serialize};
@@ -106,6 +105,44 @@ pub struct Document {
     /// Whether it can be believed; `None` where nobody looked, as in results of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validity: Option<Validity>,
+}
+
+// Functions rather than generics of the caller's: the code that reads and writes results is compiled
+// once, here.
+impl Document {
+    /// Reads a result.
+    ///
+    /// # Errors
+    /// When the text is no JSON, or not a document of this schema.
+    pub fn from_json(text: &str) -> Result<Self, serde_json::Error> {
+        Self::from_value(serde_json::from_str(text)?)
+    }
+
+    /// Reads a result that was parsed before.
+    ///
+    /// # Errors
+    /// When the value is not a document of this schema.
+    pub fn from_value(value: serde_json::Value) -> Result<Self, serde_json::Error> {
+        serde_json::from_value(value)
+    }
+
+    /// Checks the figures as [`check`] does.
+    ///
+    /// # Errors
+    /// [`Error::Unsound`] for a figure that cannot be.
+    pub fn check(&self) -> Result<(), Error> {
+        // Numbers, strings and lists of them: JSON can hold them all.
+        check(&serde_json::to_value(self).expect("a document is JSON"))
+    }
+
+    /// Checks the figures and writes the result as JSON, indented.
+    ///
+    /// # Errors
+    /// [`Error::Unsound`] for a figure that cannot be.
+    pub fn to_json(&self) -> Result<String, Error> {
+        self.check()?;
+        Ok(serde_json::to_string_pretty(self).expect("a document is JSON"))
+    }
 }
 
 /// What came out: `{"run": …}`, `{"compare": …}`, `{"delay": …}`, `{"search": …}`, `{"sweep": …}`, `{"trace": …}`, `{"lab": …}`

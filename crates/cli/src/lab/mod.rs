@@ -62,7 +62,6 @@ pub(crate) use args::Args;
 pub(crate) use boot::own_program;
 pub(crate) use file::{Acceleration, Lane};
 pub(crate) use load::listens;
-pub(crate) use run::kind_name;
 
 use args::{CleanArgs, Command, FileArgs, ListArgs, ReportArgs, RunArgs};
 use bed::Bed;
@@ -154,13 +153,13 @@ fn measure(args: &RunArgs) -> Result<()> {
     measured.map_err(|error| unfinished(error, folder.turns.len()))?;
     kept?;
     let document = document(&plan, &text, &folder, interfaces)?;
-    let json = serde_json::to_vec_pretty(&document).context("writing the result as JSON")?;
+    let json = document.to_json()?;
     folder.write(
         folder::REPORT,
         report::html(&plan.title, &text.name, document.clone()).as_bytes(),
     )?;
     // Last: it says that the run is finished.
-    folder.write(folder::RESULT, &json)?;
+    folder.write(folder::RESULT, json.as_bytes())?;
     deliver(args, &path, &document)
 }
 
@@ -186,12 +185,9 @@ fn deliver(args: &RunArgs, path: &Path, document: &Document) -> Result<()> {
 fn finished(path: &Path) -> Result<Option<Document>> {
     let file = path.join(folder::RESULT);
     match fs::read_to_string(&file) {
-        Ok(json) => {
-            let document = serde_json::from_str(&json);
-            document
-                .map(Some)
-                .with_context(|| format!("reading {}", file.display()))
-        }
+        Ok(json) => Document::from_json(&json)
+            .map(Some)
+            .with_context(|| format!("reading {}", file.display())),
         Err(_) => Ok(None),
     }
 }
@@ -225,7 +221,7 @@ fn document(plan: &Plan, text: &Text, folder: &Folder, interfaces: Vec<schema::I
         started_unix_s: folder.about.started_unix_s,
         ..system::document(interfaces, Outcome::Lab(Box::new(result)))
     };
-    schema::check(&serde_json::to_value(&document).context("writing the result as JSON")?)?;
+    document.check()?;
     Ok(document)
 }
 
@@ -241,7 +237,7 @@ fn make_report(args: &ReportArgs) -> Result<()> {
     let path = args.output.clone().unwrap_or_else(|| args.folder.join(folder::REPORT));
     let is_json = path.extension().is_some_and(|end| end == "json");
     let content = match is_json {
-        true => serde_json::to_string_pretty(&document).context("writing the result as JSON")? + "\n",
+        true => document.to_json()? + "\n",
         false => report::render(&path, &plan.title, &text.name, document.clone()),
     };
     if path == Path::new("-") {

@@ -16,7 +16,7 @@ use super::file::Text;
 use super::folder::{Folder, Measured, Outcome, Turn};
 use super::passed;
 use super::plan::{Place, Plan};
-use super::run::{Cell, kind_name};
+use super::run::Cell;
 use super::schedule::clocks;
 use super::stages;
 use crate::report::lab_stages;
@@ -332,7 +332,7 @@ fn warnings(plan: &Plan, cells: &[LabCell], stages: &[LabStages], folder: &Folde
             "a thread of a probe was ready and kept off its CPU for {percent:.0} % of the time, worst in {}, {}, idle: something else \
              ran there",
             cell.path,
-            kind_name(cell.latency.kind)
+            cell.latency.kind.name()
         ));
     }
     let impossible = |cell: &&LabCell| cell.latency.impossible_packets != 0;

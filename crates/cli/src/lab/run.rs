@@ -59,19 +59,12 @@ impl Cell {
 
     /// In words.
     pub(super) fn name(self, plan: &Plan) -> String {
-        let kind = kind_name(self.kind);
+        let kind = self.kind.name();
         format!(
             "{}, {kind}, {}",
             plan.probes[self.probe].name,
             condition(self.is_loaded)
         )
-    }
-}
-
-pub(crate) fn kind_name(kind: LatencyKind) -> &'static str {
-    match kind {
-        LatencyKind::RoundTrip => "round trip",
-        LatencyKind::OneWay => "one way",
     }
 }
 

@@ -14,7 +14,7 @@ use super::folder::State;
 use super::load::describe;
 use super::machine::Lacks;
 use super::plan::{FarGuest, Place, Plan, Probe, Steering, Wire};
-use super::run::{Cell, condition, kind_name, time};
+use super::run::{Cell, condition, time};
 use super::study;
 use crate::output::wrapped;
 use crate::report::{lab_stages, lab_words, units};
@@ -73,7 +73,7 @@ pub(super) fn plan(plan: &Plan) -> String {
         _ = writeln!(text, "steer  {}", describe_steering(plan, steering));
     }
     for probe in &plan.probes {
-        let kinds: Vec<&str> = probe.measures.iter().map(|kind| kind_name(*kind)).collect();
+        let kinds: Vec<&str> = probe.measures.iter().map(|kind| kind.name()).collect();
         text += &wrapped(
             &format!(
                 "probe  {}: {}; {}{}{}",
@@ -341,7 +341,7 @@ fn name(cell: &LabCell) -> String {
     format!(
         "{}, {}, {}",
         cell.path,
-        kind_name(cell.latency.kind),
+        cell.latency.kind.name(),
         condition(cell.condition != LoadKind::Idle)
     )
 }
@@ -388,7 +388,7 @@ fn row(cell: &LabCell) -> Vec<String> {
     };
     vec![
         cell.path.clone(),
-        kind_name(cell.latency.kind).to_owned(),
+        cell.latency.kind.name().to_owned(),
         condition(cell.condition != LoadKind::Idle).to_owned(),
         figure("min"),
         figure("mean"),

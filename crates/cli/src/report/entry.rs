@@ -83,8 +83,7 @@ impl Entry {
             );
         }
         schema::check(&value).with_context(|| format!("reading the result {shown}"))?;
-        let document =
-            serde_json::from_value::<Document>(value).with_context(|| format!("reading the result {shown}"))?;
+        let document = Document::from_value(value).with_context(|| format!("reading the result {shown}"))?;
         Ok(Self {
             name,
             content: Content::Ours(Box::new(document)),

@@ -9,7 +9,6 @@ use super::metrics::{self, Metric};
 use super::settings::interval;
 use super::words::{Sentence, said, warned};
 use super::{charts, lab_stages, lab_words, units};
-use crate::lab::kind_name;
 use crate::output::count;
 
 /// What came out: the fastest path of each kind, what load does to it, and what is to be known.
@@ -37,7 +36,7 @@ pub(super) fn words(lab: &LabResult) -> Vec<Sentence> {
                 ))
             };
             if let (Some(least), Some(most)) = (told(least), told(most)) {
-                let (kind, condition) = (capitalised(kind_name(kind)), name(condition));
+                let (kind, condition) = (capitalised(kind.name()), name(condition));
                 all.push(said(match least == most {
                     true => format!("{kind}, {condition}: half of the probes by {least}."),
                     false => format!("{kind}, {condition}: half of the probes by {least}, the slowest, {most}."),
@@ -78,12 +77,7 @@ fn name(condition: LoadKind) -> &'static str {
 
 /// `udp, round trip, idle`
 pub(super) fn cell_name(cell: &LabCell) -> String {
-    format!(
-        "{}, {}, {}",
-        cell.path,
-        kind_name(cell.latency.kind),
-        name(cell.condition)
-    )
+    format!("{}, {}, {}", cell.path, cell.latency.kind.name(), name(cell.condition))
 }
 
 fn capitalised(text: &str) -> String {
@@ -258,7 +252,7 @@ fn matrix(lab: &LabResult, kind: LatencyKind) -> Markup {
         Some((format!("{}, {}", cell.path, name(cell.condition)), times))
     };
     let plot = |condition| of(lab, kind, condition).filter_map(histogram).collect::<Vec<_>>();
-    let title = capitalised(kind_name(kind));
+    let title = capitalised(kind.name());
     html! {
         h3 { (title) }
         (figure::bars(&format!("{title}: medians"), "median, whiskers to p99: shorter is better", &bars, figure::time))

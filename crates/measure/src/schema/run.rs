@@ -198,6 +198,17 @@ pub enum LatencyKind {
     OneWay,
 }
 
+impl LatencyKind {
+    /// Returns the name for people: `round trip` or `one way`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::RoundTrip => "round trip",
+            Self::OneWay => "one way",
+        }
+    }
+}
+
 /// Times, of what, and by which clock.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LatencyResult {

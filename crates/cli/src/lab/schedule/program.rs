@@ -226,8 +226,7 @@ impl<'g> Program<'g> {
             Runs::Here(here) => text(&here.out)?,
             Runs::Inside(inside) => String::from_utf8_lossy(&inside.child.printed()[0]).into_owned(),
         };
-        let document: Document =
-            serde_json::from_str(&json).with_context(|| format!("reading the result of {}", self.what))?;
+        let document = Document::from_json(&json).with_context(|| format!("reading the result of {}", self.what))?;
         match document.result {
             Outcome::Run(result) => Ok(*result),
             _ => bail!("{} told of something else", self.what),
