@@ -1,6 +1,7 @@
 //! Results for people and for programs.
 
 mod cpu;
+pub(crate) mod grid;
 mod ledger;
 
 use std::fmt::{Display, Write as _};

@@ -26,13 +26,13 @@ mod under;
 mod variant;
 
 use std::fmt::Write as _;
-use std::io::IsTerminal as _;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use ringside_measure::schema::{Document, Outcome};
 
+use crate::output::grid::terminal_columns;
 use crate::serve::{self, Turns};
 use crate::stop::Stop;
 use crate::{output, system};
@@ -171,7 +171,6 @@ pub(crate) fn order(count: usize, round: u32) -> Vec<usize> {
     order
 }
 
-/// The table for people, on standard output unless the JSON goes there.
 /// Prints the summary, or the tables where they were requested, and writes the JSON.
 fn deliver(
     args: &Args,
@@ -180,14 +179,9 @@ fn deliver(
     notes: Vec<String>,
     disturbance: Option<String>,
 ) -> Result<()> {
-    let terminal = if args.output.json {
-        std::io::stderr().is_terminal()
-    } else {
-        std::io::stdout().is_terminal()
-    };
     let text = if args.wants_tables() {
         let notes: Vec<String> = notes.into_iter().chain(disturbance).collect();
-        table::render(document, &notes, terminal)
+        table::render(document, &notes, terminal_columns(args.output.json))
     } else {
         let mut text = summary::render(document, path, disturbance.as_deref());
         text.push_str("Full tables: add -v");

@@ -3,45 +3,51 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use comfy_table::{Cell, CellAlignment, Table as Grid, presets};
 use ringside_measure::compare::Figure;
 use ringside_measure::schema::{CompareResult, Document, Operation, Outcome, Table, Variant};
 use ringside_nic::host::CpuTimes;
 
 use super::cell::{self, UNKNOWN};
-use crate::output::{self, wrapped};
+use crate::output::grid::Grid;
+use crate::output::{self, wrapped_to};
 use crate::run::ping::table::name as condition;
 use crate::system;
 
-/// Everything that is told: the machine, the path, the tables, and what to know about them.
-pub(super) fn render(document: &Document, notes: &[String], terminal: bool) -> String {
+/// Renders the machine, the path, the tables, and what to know about them, for a terminal of that
+/// many columns or for a file.
+pub(super) fn render(document: &Document, notes: &[String], columns: Option<usize>) -> String {
     let Outcome::Compare(result) = &document.result else {
         return String::new();
     };
-    let mut text = format!("{}\n", system::summary(&document.system));
+    let mut text = wrap(columns, &system::summary(&document.system), "");
     for note in notes {
-        text.push_str(&wrapped(note, ""));
+        text.push_str(&wrap(columns, note, ""));
     }
     for table in &result.tables {
-        _ = write!(text, "\n{}", one(table, terminal));
+        _ = write!(text, "\n{}", one(table, columns));
     }
-    _ = write!(text, "\n{}", legend(result));
+    _ = write!(text, "\n{}", legend(result, columns));
     if let Some(until) = &result.until_ci {
-        text.push_str(&wrapped(&output::until(until), ""));
+        text.push_str(&wrap(columns, &output::until(until), ""));
     }
     text
 }
 
-fn one(table: &Table, terminal: bool) -> String {
+/// Returns prose in lines that fit the terminal and are at most 100 columns wide.
+fn wrap(columns: Option<usize>, text: &str, indent: &str) -> String {
+    wrapped_to(columns.map_or(100, |columns| columns.min(100)), text, indent)
+}
+
+fn one(table: &Table, columns: Option<usize>) -> String {
     let ping = table.operation == Operation::Ping;
-    let mut text = format!(
-        "{}, frames of {} bytes without FCS ({} of payload); {}\n",
+    let title = format!(
+        "{}, frames of {} bytes without FCS ({} of payload); {}",
         name(table.operation),
         table.frame_bytes,
         table.payload_bytes,
         table.load
     );
-    let mut grid = grid(terminal);
+    let mut text = wrap(columns, &title, "");
     let rates = ["packets/s", "Gbit/s\nwire", "Gbit/s\npayload"];
     let times = [
         "round\ntrips/s",
@@ -53,22 +59,19 @@ fn one(table: &Table, terminal: bool) -> String {
         "\np99.9",
         "\nmax",
     ];
-    let columns: &[&str] = if ping { &times } else { &rates };
+    let figures: &[&str] = if ping { &times } else { &rates };
     let ratio = format!("x {}\n[95 %]", table.base);
-    let header = ["variant"].into_iter().chain(columns.iter().copied()).chain([
+    let header = ["variant"].into_iter().chain(figures.iter().copied()).chain([
         "lost\n%",
         "CPU %\nall",
         "CPU %\nusr/sys/irq",
         &ratio,
     ]);
-    grid.set_header(header);
+    let mut grid = Grid::new(1, header);
     for variant in &table.variants {
-        grid.add_row(cells(variant, ping, variant.name == table.base));
+        grid.add(cells(variant, ping, variant.name == table.base));
     }
-    for column in grid.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    _ = writeln!(text, "{grid}");
+    text += &grid.render(columns);
     // One line for all that failed for the same reason.
     let reasons: BTreeSet<&str> = table
         .variants
@@ -81,39 +84,28 @@ fn one(table: &Table, terminal: bool) -> String {
             .iter()
             .filter(|variant| variant.failure.as_deref() == Some(reason));
         let names: Vec<&str> = failed.map(|variant| variant.name.as_str()).collect();
-        text.push_str(&wrapped(&format!("{}: failed: {reason}", names.join(", ")), "  "));
+        text.push_str(&wrap(columns, &format!("{}: failed: {reason}", names.join(", ")), "  "));
     }
     for variant in &table.variants {
         let caveat = caveat(variant, table.operation).filter(|_| variant.failure.is_none());
         for caveat in caveat.map(str::to_owned).into_iter().chain(sparse(variant)) {
-            text.push_str(&wrapped(&format!("{}: {caveat}", variant.name), "  "));
+            text.push_str(&wrap(columns, &format!("{}: {caveat}", variant.name), "  "));
         }
     }
-    text.push_str(&under_load(table, terminal));
-    text.push_str(&against_itself(table, terminal));
+    text.push_str(&under_load(table, columns));
+    text.push_str(&against_itself(table, columns));
     if let Some(extremes) = extremes(table) {
-        text.push_str(&wrapped(&extremes, "  "));
+        text.push_str(&wrap(columns, &extremes, "  "));
     }
     text
 }
 
-fn grid(terminal: bool) -> Grid {
-    let mut grid = Grid::new();
-    grid.load_style(if terminal {
-        presets::UTF8_FULL_CONDENSED
-    } else {
-        presets::ASCII_FULL_CONDENSED
-    });
-    grid
-}
-
 /// Round trips idle and under load, side by side. Nothing where nobody asked.
-fn under_load(table: &Table, terminal: bool) -> String {
+fn under_load(table: &Table, columns: Option<usize>) -> String {
     if table.under_load.is_empty() {
         return String::new();
     }
-    let mut grid = grid(terminal);
-    grid.set_header([
+    let header = [
         "variant",
         "load",
         "RTT µs\np50",
@@ -123,7 +115,8 @@ fn under_load(table: &Table, terminal: bool) -> String {
         "x idle\n[95 %]",
         "round\ntrips/min",
         "\nms",
-    ]);
+    ];
+    let mut grid = Grid::new(2, header);
     let median = |figure: &Option<Figure>, write: &dyn Fn(f64) -> String| {
         figure
             .as_ref()
@@ -154,7 +147,7 @@ fn under_load(table: &Table, terminal: bool) -> String {
             (condition(loaded.kind), figures, ratio)
         });
         for (condition, (p50, p99, max, lost, per_minute), ratio) in idle.into_iter().chain(loaded) {
-            grid.add_row([
+            grid.add(vec![
                 variant.name.clone(),
                 condition.to_owned(),
                 median(p50, &cell::micros),
@@ -167,16 +160,14 @@ fn under_load(table: &Table, terminal: bool) -> String {
             ]);
         }
     }
-    for column in grid.column_iter_mut().skip(2) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
     let rates: BTreeSet<String> = table
         .under_load
         .iter()
         .map(|loaded| output::count(loaded.load_pps))
         .collect();
-    let mut text = format!("{grid}\n");
-    text.push_str(&wrapped(
+    let mut text = grid.render(columns);
+    text.push_str(&wrap(
+        columns,
         &format!(
             "Load: {} packets/s. Round trips per minute: of the mean without the longest 5 %, in milliseconds beside it.",
             rates.into_iter().collect::<Vec<_>>().join(", ")
@@ -185,7 +176,8 @@ fn under_load(table: &Table, terminal: bool) -> String {
     ));
     for loaded in &table.under_load {
         if let Some(failure) = &loaded.failure {
-            text.push_str(&wrapped(
+            text.push_str(&wrap(
+                columns,
                 &format!("{}, {}: failed: {failure}", loaded.name, condition(loaded.kind)),
                 "  ",
             ));
@@ -205,21 +197,17 @@ pub(crate) fn nothing(noise_floor_percent: f64) -> String {
 }
 
 /// The A/A test: each variant against itself, and what follows for the ratios above. Nothing where none took part twice.
-fn against_itself(table: &Table, terminal: bool) -> String {
+fn against_itself(table: &Table, columns: Option<usize>) -> String {
     if table.aa.is_empty() {
         return String::new();
     }
-    let mut grid = grid(terminal);
-    grid.set_header(["A/A", "x itself\n[95 %]", "rounds"]);
+    let mut grid = Grid::new(1, ["A/A", "x itself\n[95 %]", "rounds"]);
     for aa in &table.aa {
         let (ratio, rounds) = match &aa.ratio {
             Some(ratio) => (cell::proportion(ratio), ratio.rounds_used.to_string()),
             None => ("-".into(), "0".into()),
         };
-        grid.add_row([aa.name.clone(), ratio, rounds]);
-    }
-    for column in grid.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
+        grid.add(vec![aa.name.clone(), ratio, rounds]);
     }
     let ratios = || table.aa.iter().filter_map(|aa| aa.ratio);
     let off = ratios().filter(|ratio| ratio.is_clear(0.0)).count();
@@ -234,13 +222,13 @@ fn against_itself(table: &Table, terminal: bool) -> String {
             table.aa.len()
         ),
     };
-    format!("{grid}\n{}", wrapped(&(told + &astray), "  "))
+    grid.render(columns) + &wrap(columns, &(told + &astray), "  ")
 }
 
-/// A row. Each figure has its spread with it: a cell has two lines.
-fn cells(variant: &Variant, ping: bool, is_base: bool) -> Vec<Cell> {
-    let mut cells = vec![Cell::new(&variant.name)];
-    let mut add = |text: Option<String>| cells.push(Cell::new(text.unwrap_or_else(|| "-".into())));
+/// Returns a row. A cell has two lines: the figure and its spread.
+fn cells(variant: &Variant, ping: bool, is_base: bool) -> Vec<String> {
+    let mut cells = vec![variant.name.clone()];
+    let mut add = |text: Option<String>| cells.push(text.unwrap_or_else(|| "-".into()));
     if variant.failure.is_some() {
         add(Some("failed".into()));
         return cells;
@@ -334,7 +322,7 @@ fn extremes(table: &Table) -> Option<String> {
     (!ends.is_empty()).then(|| format!("shortest and longest of all rounds, µs: {}", ends.join(", ")))
 }
 
-fn legend(result: &CompareResult) -> String {
+fn legend(result: &CompareResult, columns: Option<usize>) -> String {
     let seconds = result.round_duration_ns as f64 / 1e9;
     let left_out: usize = result
         .tables
@@ -344,7 +332,8 @@ fn legend(result: &CompareResult) -> String {
         .map(|figure| figure.rounds_left_out)
         .sum();
     let tick = 1.0 / CpuTimes::ticks_per_second() as f64;
-    let mut text = wrapped(
+    let mut text = wrap(
+        columns,
         &format!(
             "Every figure is the median of {} interleaved rounds of {seconds} s, and ± below it its spread: half the \
              distance between the rounds' quartiles, in percent of the figure where it says %, in percentage points for \
@@ -354,7 +343,8 @@ fn legend(result: &CompareResult) -> String {
         ),
         "",
     );
-    text.push_str(&wrapped(
+    text.push_str(&wrap(
+        columns,
         &format!(
             "CPU: sender's and receiver's together, in percent of one CPU, generator and sink included. The kernel counts \
              it in steps of {} ms, {:.1} points of a round; what a system call does for softirq it counts here or there: \
@@ -365,7 +355,8 @@ fn legend(result: &CompareResult) -> String {
         "",
     ));
     if result.tables.iter().any(|table| table.operation == Operation::Ping) {
-        text.push_str(&wrapped(
+        text.push_str(&wrap(
+            columns,
             "Ping: min and max are of a round, the median over the rounds as all others; the ends of all rounds stand \
              below the table. Ratios are of the median round trip: below 1 is faster. \"-\": too few samples for it.",
             "",
