@@ -17,6 +17,7 @@ setup: ## install the packages that are missing (root only if there are any)
 
 build: setup ## build the library, the tool and the gateway, optimised
 	$(CARGO) build --release
+	@scripts/split-symbols $(TARGET)/release/ringside $(TARGET)/release/ringside-gateway
 
 demo: root ## compare UDP, AF_PACKET and AF_XDP on a test bed of its own (root)
 	@scripts/setup --build

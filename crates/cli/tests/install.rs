@@ -62,6 +62,22 @@ fn the_tool_its_pages_and_completions() {
         concat!("ringside ", env!("CARGO_PKG_VERSION"))
     );
 
+    // Symbols are in a file of their own, which the program names.
+    let has_symbols = |file: &Path| {
+        let sections = Command::new("readelf").args(["-SW"]).arg(file).output().unwrap();
+        assert!(sections.status.success(), "{sections:?}");
+        String::from_utf8(sections.stdout).unwrap().contains(".symtab")
+    };
+    let bin = root.join("usr/bin");
+    assert!(!has_symbols(&bin.join("ringside")));
+    assert!(has_symbols(&bin.join(".debug/ringside.debug")));
+    let link = Command::new("readelf")
+        .args(["-p", ".gnu_debuglink"])
+        .arg(bin.join("ringside"))
+        .output()
+        .unwrap();
+    assert!(String::from_utf8_lossy(&link.stdout).contains("ringside.debug"));
+
     // The pages are read by what reads them on the user's machine.
     let page = root.join("usr/share/man/man1/ringside-ping.1");
     let read = Command::new("man")
