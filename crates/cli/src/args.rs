@@ -24,9 +24,9 @@ use crate::run::ping::LoadArgs;
 use crate::run::talker::TalkerArgs;
 use crate::run::tx::AskArgs;
 use crate::serve::RemoteArgs;
-use crate::{
-    caps, compare, config, delay, doctor, lab, manual, output, report, search, serve, steer, sweep, top, trace, tune,
-};
+use crate::{caps, compare, config, output, report};
+#[cfg(feature = "full")]
+use crate::{delay, doctor, lab, manual, search, serve, steer, sweep, top, trace, tune};
 
 /// Measures what a host, a NIC or a path can do, with AF_XDP and with what people use today.
 #[derive(Debug, Parser)]
@@ -57,16 +57,16 @@ impl Cli {
         let anywhere = |command: clap::Command| command.mut_arg("interface", optional);
         let two = |interface: clap::Arg| interface.value_name("A,B").help("The two interfaces");
         let impair = |command: clap::Command| command.mut_arg("interface", two);
-        config::define(
-            Self::command()
+        // A server is a path, too.
+        let served = |command: clap::Command| command.mut_arg("server", |server| server.group("path"));
+        let mut whole = Self::command().mut_subcommand("compare", served);
+        if cfg!(feature = "full") {
+            whole = whole
                 .mut_subcommand("search", anywhere)
                 .mut_subcommand("serve", anywhere)
-                // A server is a path, too.
-                .mut_subcommand("compare", |command| {
-                    command.mut_arg("server", |server| server.group("path"))
-                })
-                .mut_subcommand("impair", impair),
-        )
+                .mut_subcommand("impair", impair);
+        }
+        config::define(whole)
     }
 }
 
@@ -83,39 +83,52 @@ pub(crate) enum Command {
     /// Measure round trips to a `ringside echo`, or to a host where `ringside serve` runs
     Ping(Box<PingArgs>),
     /// Be the far end of measurements that others begin: ping, search, compare
+    #[cfg(feature = "full")]
     Serve(Box<serve::Args>),
     /// Be a wire between two interfaces that loses, doubles, damages, delays and reorders packets, and count what was done
+    #[cfg(feature = "full")]
     Impair(Box<ImpairArgs>),
     /// Send time-triggered streams: classes of packets with VLAN priorities, each in its window of a cycle
+    #[cfg(feature = "full")]
     Talker(Box<TalkerArgs>),
     /// Receive them: latency, inter-packet latency, jitter, loss and window violations of each class
+    #[cfg(feature = "full")]
     Listener(Box<ListenerArgs>),
     /// Compare AF_XDP with UDP sockets, AF_PACKET and the kernel's own limit on one path, interleaved
     Compare(compare::Args),
     /// Measure the time from the XDP program to the application: how it waits, on which CPU, with C-states and without
+    #[cfg(feature = "full")]
     Delay(delay::Args),
     /// Trace packets through the kernel: which stage of their way takes how long, and what was in the way of the slowest
+    #[cfg(feature = "full")]
     Trace(Box<trace::Args>),
     /// Search for the rates that a path sustains at given losses, and what packets meet at them
+    #[cfg(feature = "full")]
     Search(Box<search::Args>),
     /// Find out which settings matter here, and which are best
+    #[cfg(feature = "full")]
     Sweep(sweep::Args),
     /// Steer packets to queues and CPUs, and count where they land: rules, IRQs, RPS, XPS, priorities of tags, pinned threads
+    #[cfg(feature = "full")]
     Steer(Box<steer::Args>),
     /// Build paths from one file (hosts, links, guests, load), measure each idle and loaded, and report it
+    #[cfg(feature = "full")]
     Lab(lab::Args),
     /// Tell whether and how well AF_XDP works here, by doing it; what is in the way, and the command that mends it
+    #[cfg(feature = "full")]
     Doctor(doctor::Args),
     /// Show what an interface and the kernel can do for XDP and AF_XDP
     Caps(caps::Args),
     /// Make one HTML page, Markdown or CSV of results, side by side if there are several
     Report(report::Args),
     /// Watch running commands and interfaces: rates, rings, drops, interrupts, times
+    #[cfg(feature = "full")]
     Top(top::Args),
     /// Show and change what slows an interface's packets down: for the time of a command, or until undone
+    #[cfg(feature = "full")]
     Tune(tune::Args),
     /// Ask a `ringside-gateway` that runs, or change what it knows
-    #[cfg(feature = "gateway")]
+    #[cfg(feature = "full")]
     #[command(after_help = "\
 Examples:
   ringside gateway health
@@ -125,8 +138,10 @@ Examples:
   ringside gateway watch neighbors --existing --json")]
     Gateway(Box<ringside_gateway::client::ClientArgs>),
     /// Print completions for a shell
+    #[cfg(feature = "full")]
     Completions(manual::CompletionArgs),
     /// Print the man page, or write those of all commands
+    #[cfg(feature = "full")]
     Man(manual::ManArgs),
 }
 

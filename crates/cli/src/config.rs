@@ -45,6 +45,10 @@ pub(crate) fn command_line() -> Vec<String> {
 /// Adds the option to the commands that take it.
 pub(crate) fn define(mut whole: Command) -> Command {
     for name in COMMANDS {
+        // Not in a build without the feature `full`.
+        if whole.find_subcommand(name).is_none() {
+            continue;
+        }
         let option = Arg::new(OPTION)
             .long(OPTION)
             .value_name("FILE")

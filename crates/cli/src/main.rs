@@ -1,5 +1,9 @@
 //! `ringside`: measures what a host, a NIC or a path can do.
 #![deny(unsafe_code)]
+#![cfg_attr(
+    not(feature = "full"),
+    allow(dead_code, unused_imports, reason = "only the commands of a full build use it")
+)]
 
 mod args;
 mod caps;
@@ -7,10 +11,13 @@ mod clock;
 mod compare;
 mod config;
 mod delay;
+#[cfg(feature = "full")]
 mod doctor;
+#[cfg(feature = "full")]
 mod lab;
 mod left;
 mod live;
+#[cfg(feature = "full")]
 mod manual;
 mod napi;
 mod output;
@@ -32,18 +39,22 @@ mod stop;
 mod sweep;
 mod system;
 mod target;
+#[cfg(feature = "full")]
 mod top;
 mod trace;
+#[cfg(feature = "full")]
 mod tune;
 mod validity;
 
 use std::process::ExitCode;
 
 use args::{Cli, Command};
+#[cfg(feature = "full")]
 use ringside_netlab::guest::agent;
 
 fn main() -> ExitCode {
     // Not a command for users: the first process of a guest, before there is even a /proc.
+    #[cfg(feature = "full")]
     if agent::is_asked_for() {
         return agent::main();
     }
@@ -59,27 +70,42 @@ fn main() -> ExitCode {
         Command::Ping(mut args) => {
             done(serve::find(&mut args.port, &mut args.flow, &mut args.remote).and_then(|()| run::ping::run(&args)))
         }
+        #[cfg(feature = "full")]
         Command::Talker(args) => done(run::talker::run(&args)),
+        #[cfg(feature = "full")]
         Command::Listener(args) => done(run::listener::run(&args)),
+        #[cfg(feature = "full")]
         Command::Serve(args) => done(serve::run(&args)),
+        #[cfg(feature = "full")]
         Command::Impair(args) => done(run::impair::run(&args)),
         Command::Compare(args) => done(compare::run(&args)),
+        #[cfg(feature = "full")]
         Command::Delay(args) => done(delay::run(&args)),
         Command::Caps(args) => done(caps::run(&args)),
         Command::Report(args) => done(report::run(&args)),
+        #[cfg(feature = "full")]
         Command::Search(mut args) => {
             done(serve::find(&mut args.port, &mut args.flow, &mut args.remote).and_then(|()| search::run(&args)))
         }
+        #[cfg(feature = "full")]
         Command::Sweep(args) => done(sweep::run(&args)),
+        #[cfg(feature = "full")]
         Command::Steer(args) => done(steer::run(&args)),
+        #[cfg(feature = "full")]
         Command::Lab(args) => lab::run(&args),
+        #[cfg(feature = "full")]
         Command::Completions(args) => done(manual::completions(&args)),
+        #[cfg(feature = "full")]
         Command::Man(args) => done(manual::man(&args)),
+        #[cfg(feature = "full")]
         Command::Top(args) => done(top::run(&args)),
+        #[cfg(feature = "full")]
         Command::Trace(args) => done(trace::run(&args)),
+        #[cfg(feature = "full")]
         Command::Tune(args) => tune::run(&args),
+        #[cfg(feature = "full")]
         Command::Doctor(args) => doctor::run(&args),
-        #[cfg(feature = "gateway")]
+        #[cfg(feature = "full")]
         Command::Gateway(args) => ringside_gateway::client::run(&args),
     };
     match result {

@@ -9,7 +9,7 @@ use ringside_measure::control::{DEFAULT_PORT, FarVia, Token};
 use ringside_measure::probe;
 use ringside_xsk::Mode;
 
-use super::tls::Pin;
+use super::pin::Pin;
 use crate::args::{PortArgs, rate, seconds};
 use crate::live::PrometheusArgs;
 use crate::run::streams::PtpArgs;

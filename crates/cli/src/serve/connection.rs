@@ -109,8 +109,7 @@ impl<'a> Connection<'a> {
             None => Wire::plain(stream)?,
             Some((config, _)) => {
                 let deadline = Instant::now() + Duration::from_nanos(HANDSHAKE_NS);
-                Wire::tls_server(tls::accept(config)?, stream, deadline)
-                    .map_err(|error| anyhow!("{}", tls::explain_to_server(&error)))?
+                tls::accept(config, stream, deadline)?
             }
         };
         let options = ServerOptions {

@@ -14,10 +14,10 @@ use ringside_measure::control::{
 };
 use ringside_measure::schema::FarEnd;
 
+use super::pin::Pin;
 use super::secret;
-use super::tls::{self, Identity, Pin};
 use super::wire::{Came, Wire};
-use super::{RemoteArgs, place};
+use super::{RemoteArgs, place, tls};
 use crate::clock::now_ns;
 use crate::left::Left;
 use crate::output::note;
@@ -123,17 +123,8 @@ impl RemoteArgs {
         if self.pin.is_none() && token.is_none() {
             bail!("--tls alone does not tell who answers there: add the server's --pin, or a token");
         }
-        let identity = Identity::load_or_make(&secret::key_folder().join("client.pem"))?;
-        let own = identity.pin();
-        let connection = identity.client(self.pin)?;
-        Wire::tls_client(connection, stream, Instant::now() + CONNECT)
-            .map(|wire| (wire, Some(own)))
-            .map_err(|error| {
-                anyhow!(
-                    "{} (the pin of this host's own key is {own})",
-                    tls::explain(&error, None)
-                )
-            })
+        let key_file = secret::key_folder().join("client.pem");
+        tls::connect(&key_file, self.pin, stream, Instant::now() + CONNECT).map(|(wire, own)| (wire, Some(own)))
     }
 }
 

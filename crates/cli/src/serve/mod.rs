@@ -12,34 +12,49 @@
 //! ```
 
 mod args;
+#[cfg(feature = "full")]
 mod board;
 mod clocks;
+#[cfg(feature = "full")]
 mod connection;
+#[cfg(feature = "full")]
 mod contest;
+#[cfg(feature = "full")]
 mod errand;
 mod far;
+#[cfg(feature = "full")]
 mod fits;
+#[cfg(feature = "full")]
 mod guests;
+#[cfg(feature = "full")]
 mod lending;
 mod near;
+mod pin;
 mod place;
+#[cfg(feature = "full")]
 mod running;
 mod secret;
+#[cfg(feature = "full")]
 mod site;
 mod text;
+#[cfg_attr(not(feature = "full"), path = "no_tls.rs")]
 mod tls;
 mod turns;
+#[cfg(feature = "full")]
 mod udp;
 mod wire;
+#[cfg(feature = "full")]
 mod xsk;
 
 pub(crate) use args::{Args, RemoteArgs};
 pub(crate) use clocks::{Clocks, OneWay};
 pub(crate) use far::{Dialled, Far};
 pub(crate) use near::{finish, lost, tell_apart};
+pub(crate) use pin::Pin;
 pub(crate) use place::find;
+#[cfg(feature = "full")]
 pub(crate) use secret::random_token;
+#[cfg(feature = "full")]
 pub(crate) use site::run;
 pub(crate) use text::text;
-pub(crate) use tls::Pin;
 pub(crate) use turns::Turns;

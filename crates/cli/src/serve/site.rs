@@ -19,8 +19,9 @@ use super::board::Board;
 use super::connection;
 use super::guests::{self, Guests};
 use super::lending::{Lending, Loan, Part};
+use super::pin::Pin;
 use super::secret;
-use super::tls::{Identity, Pin, refuse_open};
+use super::tls::Identity;
 use super::xsk;
 use crate::args::{OutputArgs, RunArgs};
 use crate::live::{self, Offer, PrometheusArgs};
@@ -394,4 +395,13 @@ impl Drop for Place<'_> {
             false => self.leave_door(),
         }
     }
+}
+
+/// A server beyond this host, without anything that says who may use it.
+fn refuse_open(who: &str) -> Result<()> {
+    bail!(
+        "{who}: anybody who reaches it could have this host send and receive packets. Give a token (--token-file FILE, made if it is \
+         not there, or RINGSIDE_TOKEN) or the keys of clients (--tls --allow PIN), listen on this host only (--listen 127.0.0.1), \
+         or say --insecure"
+    )
 }

@@ -1,14 +1,13 @@
 //! TLS between two who know each other: a key that was made here, and its fingerprint over there. No authority takes part.
 
-use std::fmt;
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
+use std::net::TcpStream;
 use std::path::Path;
-use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Instant;
 
-use anyhow::{Context as _, Result, bail};
-use ringside_measure::control::fingerprint;
+use anyhow::{Context as _, Result, anyhow};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject as _;
@@ -16,57 +15,13 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{
     CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, DistinguishedName, Error, ServerConfig,
-    ServerConnection, SignatureScheme,
+    ServerConnection, SignatureScheme, StreamOwned,
 };
 
-use super::secret::{hex, write_private};
+use super::pin::Pin;
+use super::secret::write_private;
+use super::wire::{EncryptedStream, Wire, poll_until};
 use crate::output::note;
-
-/// The fingerprint of somebody's certificate: `sha256:` and 64 hexadecimal digits.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Pin([u8; 32]);
-
-impl Pin {
-    pub(super) fn of(certificate: &[u8]) -> Self {
-        Self(fingerprint(certificate))
-    }
-
-    pub(super) fn bytes(self) -> [u8; 32] {
-        self.0
-    }
-}
-
-impl fmt::Display for Pin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sha256:{}", hex(&self.0))
-    }
-}
-
-impl fmt::Debug for Pin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl FromStr for Pin {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || {
-            format!("{text:?} is no pin: it is what `ringside serve --tls` prints, sha256: and 64 hexadecimal digits")
-        };
-        let digits = text
-            .strip_prefix("sha256:")
-            .filter(|digits| digits.len() == 64 && digits.is_ascii());
-        let digits = digits.ok_or_else(wrong)?;
-        let mut bytes = [0; 32];
-        for (byte, pair) in bytes.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
-            let pair = std::str::from_utf8(pair).map_err(|_| wrong())?;
-            *byte = u8::from_str_radix(pair, 16).map_err(|_| wrong())?;
-        }
-        Ok(Self(bytes))
-    }
-}
 
 /// A key with its certificate, in a file that only its owner reads.
 pub(super) struct Identity {
@@ -120,7 +75,7 @@ impl Identity {
     }
 
     /// A client's connection to a server with this pin; without one to any, which then has to prove who it is by the token.
-    pub(super) fn client(self, pin: Option<Pin>) -> Result<ClientConnection> {
+    fn client(self, pin: Option<Pin>) -> Result<ClientConnection> {
         let verifier = Pinned::new(pin.into_iter().collect());
         let config = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
@@ -134,13 +89,70 @@ impl Identity {
     }
 }
 
-/// A server's side of a connection.
-pub(super) fn accept(config: &Arc<ServerConfig>) -> Result<ServerConnection> {
-    ServerConnection::new(Arc::clone(config)).context("beginning TLS")
+/// Connects as a client with the key in `key_file`, which is made if it is not there. Without a
+/// `pin` any server is accepted, which then has to prove by the token who it is.
+///
+/// Returns the connection and the pin of this host's own key.
+///
+/// # Errors
+/// When the key cannot be read or made, and when the handshake fails or lasts beyond `deadline`.
+pub(super) fn connect(key_file: &Path, pin: Option<Pin>, stream: TcpStream, deadline: Instant) -> Result<(Wire, Pin)> {
+    let identity = Identity::load_or_make(key_file)?;
+    let own = identity.pin();
+    let handshake = shake_hands(identity.client(pin)?, stream, deadline);
+    let stream =
+        handshake.map_err(|error| anyhow!("{} (the pin of this host's own key is {own})", explain(&error, None)))?;
+    Ok((Wire::encrypted(Box::new(stream)), own))
+}
+
+/// Accepts a client's connection.
+///
+/// # Errors
+/// In words, when the handshake fails or lasts beyond `deadline`.
+pub(super) fn accept(config: &Arc<ServerConfig>, stream: TcpStream, deadline: Instant) -> Result<Wire> {
+    let connection = ServerConnection::new(Arc::clone(config)).context("beginning TLS")?;
+    let stream = shake_hands(connection, stream, deadline).map_err(|error| anyhow!("{}", explain_to_server(&error)))?;
+    Ok(Wire::encrypted(Box::new(stream)))
+}
+
+/// Completes the TLS handshake on a socket that never blocks.
+fn shake_hands<C, D>(connection: C, stream: TcpStream, deadline: Instant) -> io::Result<StreamOwned<C, TcpStream>>
+where
+    C: std::ops::DerefMut<Target = rustls::ConnectionCommon<D>>,
+    D: rustls::SideData,
+{
+    super::wire::prepare(&stream)?;
+    let mut stream = StreamOwned::new(connection, stream);
+    while stream.conn.is_handshaking() {
+        let done = stream.conn.complete_io(&mut stream.sock).map(drop);
+        poll_until(done, &stream.sock, stream.conn.wants_write(), deadline)?;
+    }
+    Ok(stream)
+}
+
+impl EncryptedStream for StreamOwned<ClientConnection, TcpStream> {
+    fn socket(&self) -> &TcpStream {
+        &self.sock
+    }
+
+    fn certificate(&self) -> Option<&[u8]> {
+        Some(self.conn.peer_certificates()?.first()?)
+    }
+}
+
+impl EncryptedStream for StreamOwned<ServerConnection, TcpStream> {
+    fn socket(&self) -> &TcpStream {
+        &self.sock
+    }
+
+    /// Clients are checked by their pins alone, and nothing is bound to their certificates.
+    fn certificate(&self) -> Option<&[u8]> {
+        None
+    }
 }
 
 /// What a failed handshake is about, in words.
-pub(super) fn explain(error: &std::io::Error, own: Option<Pin>) -> String {
+fn explain(error: &std::io::Error, own: Option<Pin>) -> String {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     match inner {
         Some(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure)) => {
@@ -173,7 +185,7 @@ pub(super) fn broken(error: &std::io::Error, own: Option<Pin>) -> String {
 }
 
 /// The same at the server.
-pub(super) fn explain_to_server(error: &std::io::Error) -> String {
+fn explain_to_server(error: &std::io::Error) -> String {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     match inner {
         Some(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure)) => {
@@ -291,13 +303,4 @@ impl ClientCertVerifier for Pinned {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.algorithms.supported_schemes()
     }
-}
-
-/// A server beyond this host, without anything that says who may use it.
-pub(super) fn refuse_open(who: &str) -> Result<()> {
-    bail!(
-        "{who}: anybody who reaches it could have this host send and receive packets. Give a token (--token-file FILE, made if it is \
-         not there, or RINGSIDE_TOKEN) or the keys of clients (--tls --allow PIN), listen on this host only (--listen 127.0.0.1), \
-         or say --insecure"
-    )
 }

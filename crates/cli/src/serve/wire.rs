@@ -6,7 +6,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustls::{ClientConnection, ServerConnection, StreamOwned};
 
 /// Bytes that are read at a time.
 const PIECE: usize = 16 << 10;
@@ -14,10 +13,18 @@ const PIECE: usize = 16 << 10;
 /// What waits to be written, at the most: who does not read its results is let go.
 const MOST_PENDING: usize = 64 << 20;
 
+/// A stream that encrypts what is written to a TCP socket and decrypts what comes from it.
+pub(super) trait EncryptedStream: Read + Write + Send {
+    /// Returns the socket below.
+    fn socket(&self) -> &TcpStream;
+
+    /// Returns the certificate of the other side, if that is a server.
+    fn certificate(&self) -> Option<&[u8]>;
+}
+
 enum Stream {
     Plain(TcpStream),
-    Client(Box<StreamOwned<ClientConnection, TcpStream>>),
-    Server(Box<StreamOwned<ServerConnection, TcpStream>>),
+    Encrypted(Box<dyn EncryptedStream>),
 }
 
 /// One connection.
@@ -42,25 +49,9 @@ impl Wire {
         Ok(Self::new(Stream::Plain(stream)))
     }
 
-    /// After the TLS handshake, which may take until `deadline`.
-    pub(super) fn tls_client(tls: ClientConnection, stream: TcpStream, deadline: Instant) -> io::Result<Self> {
-        prepare(&stream)?;
-        let mut stream = StreamOwned::new(tls, stream);
-        while stream.conn.is_handshaking() {
-            let done = stream.conn.complete_io(&mut stream.sock);
-            or_wait(done.map(drop), stream.sock.as_fd(), stream.conn.wants_write(), deadline)?;
-        }
-        Ok(Self::new(Stream::Client(Box::new(stream))))
-    }
-
-    pub(super) fn tls_server(tls: ServerConnection, stream: TcpStream, deadline: Instant) -> io::Result<Self> {
-        prepare(&stream)?;
-        let mut stream = StreamOwned::new(tls, stream);
-        while stream.conn.is_handshaking() {
-            let done = stream.conn.complete_io(&mut stream.sock);
-            or_wait(done.map(drop), stream.sock.as_fd(), stream.conn.wants_write(), deadline)?;
-        }
-        Ok(Self::new(Stream::Server(Box::new(stream))))
+    /// Uses an encrypted stream whose handshake is complete.
+    pub(super) fn encrypted(stream: Box<dyn EncryptedStream>) -> Self {
+        Self::new(Stream::Encrypted(stream))
     }
 
     fn new(stream: Stream) -> Self {
@@ -71,19 +62,25 @@ impl Wire {
         }
     }
 
-    /// The certificate of a TLS server.
+    /// Returns the certificate of a TLS server.
     pub(super) fn certificate(&self) -> Option<&[u8]> {
         match &self.stream {
-            Stream::Client(stream) => Some(stream.conn.peer_certificates()?.first()?),
-            _ => None,
+            Stream::Plain(_) => None,
+            Stream::Encrypted(stream) => stream.certificate(),
+        }
+    }
+
+    fn socket(&self) -> &TcpStream {
+        match &self.stream {
+            Stream::Plain(stream) => stream,
+            Stream::Encrypted(stream) => stream.socket(),
         }
     }
 
     fn inner(&mut self) -> &mut dyn ReadWrite {
         match &mut self.stream {
             Stream::Plain(stream) => stream,
-            Stream::Client(stream) => stream.as_mut(),
-            Stream::Server(stream) => stream.as_mut(),
+            Stream::Encrypted(stream) => stream,
         }
     }
 
@@ -154,11 +151,7 @@ impl Wire {
     /// Says that nothing more comes, and reads what is still on its way: a socket that is closed before it has read everything
     /// throws away also what it has sent and the other side has not read yet.
     pub(super) fn linger(&mut self, longest: Duration) {
-        match &self.stream {
-            Stream::Plain(stream) => _ = stream.shutdown(Shutdown::Write),
-            Stream::Client(stream) => _ = stream.sock.shutdown(Shutdown::Write),
-            Stream::Server(stream) => _ = stream.sock.shutdown(Shutdown::Write),
-        }
+        _ = self.socket().shutdown(Shutdown::Write);
         self.ends_within(longest, |_| {});
     }
 
@@ -181,11 +174,7 @@ impl Wire {
 
 impl AsFd for Wire {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.stream {
-            Stream::Plain(stream) => stream.as_fd(),
-            Stream::Client(stream) => stream.sock.as_fd(),
-            Stream::Server(stream) => stream.sock.as_fd(),
-        }
+        self.socket().as_fd()
     }
 }
 
@@ -193,20 +182,27 @@ trait ReadWrite: Read + Write {}
 
 impl<T: Read + Write> ReadWrite for T {}
 
-/// Small messages go at once, and no call waits.
-fn prepare(stream: &TcpStream) -> io::Result<()> {
+/// Has small messages sent at once, and no call block.
+pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_nonblocking(true)
 }
 
-fn or_wait(done: io::Result<()>, fd: BorrowedFd<'_>, to_write: bool, deadline: Instant) -> io::Result<()> {
+/// Waits for the socket if the handshake stopped there, for 100 ms at most.
+#[cfg(feature = "full")]
+pub(super) fn poll_until(
+    done: io::Result<()>,
+    socket: &TcpStream,
+    to_write: bool,
+    deadline: Instant,
+) -> io::Result<()> {
     match done {
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(io::Error::new(ErrorKind::TimedOut, "the TLS handshake takes too long"));
             }
-            wait_for(fd, to_write, left.min(Duration::from_millis(100)));
+            wait_for(socket.as_fd(), to_write, left.min(Duration::from_millis(100)));
             Ok(())
         }
         other => other,
