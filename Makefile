@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-guests test-fleet fuzz bench cost install uninstall lint fmt docs clean root
+.PHONY: help setup build demo test test-guests test-fleet mutants audit fuzz bench cost install uninstall lint fmt docs clean root
 
 help: ## list the targets
 	@echo "Ringside: make TARGET, as root where it says so"
@@ -36,6 +36,13 @@ test-guests: root ## run what takes long in guests: other NICs, all of the confo
 
 test-fleet: root setup ## run what takes long with gateways: 50 kills under load; on etcd dead, paused, cut off, slow members; a line for each (root)
 	@scripts/test-fleet
+
+mutants: setup ## test the tests: change the code in small ways, and see a test fail for each; can be resumed
+	@scripts/audit --tools
+	@scripts/mutants
+
+audit: setup ## run checks whose tools are compiled from source; SINCE=COMMIT: mutants in what changed since
+	@scripts/audit $(SINCE)
 
 fuzz: setup ## fuzz the library and the gateway's decisions under AddressSanitizer, for FUZZ_SECONDS (60)
 	@scripts/fuzz
