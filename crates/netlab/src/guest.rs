@@ -59,7 +59,7 @@ use ringside_nic::clock::{Far, Monotonic, Offset, Timestamp};
 pub use self::cache::Cache;
 pub use self::command::{GuestChild, GuestCommand};
 pub use self::config::{Acceleration, Accelerator, Agent, GuestConfig, Model, Nic, Wire};
-pub use self::kernel::Kernel;
+pub use self::kernel::{Kernel, OFFLINE};
 pub use self::package::Package;
 
 use self::arguments::{Files, arguments};

@@ -1,9 +1,8 @@
 //! Packets of real networks, and those that made other parsers fail: the capture files of tcpdump's own tests, through both
-//! parsers. `scripts/captures` fetches them.
+//! parsers. `scripts/setup` fetches them.
 
-use std::io::Write;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::{env, fs};
 
 use pcap_file::DataLink;
@@ -17,12 +16,14 @@ use crate::bed::{Bed, Wanted, in_namespace};
 use crate::common::privileged;
 use crate::corpus::compare;
 
-/// Where `scripts/captures` puts them, or wherever others are.
+/// Returns the folder that `scripts/setup` puts them into, or the one that `RINGSIDE_CAPTURES` names.
 fn folder() -> PathBuf {
-    env::var_os("RINGSIDE_CAPTURES").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/captures"),
-        PathBuf::from,
-    )
+    let variable = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let in_cache = || {
+        let cache = variable("RINGSIDE_CACHE").unwrap_or_else(|| "/var/cache/ringside".into());
+        cache.join("captures")
+    };
+    variable("RINGSIDE_CAPTURES").unwrap_or_else(in_cache)
 }
 
 /// The Ethernet frames of a capture file, with their comments; none of what is neither of the two formats.
@@ -107,32 +108,18 @@ fn ways(frame: &[u8]) -> Vec<Vec<u8>> {
     all
 }
 
-/// Says that there are none. In strict mode it has to have been tried to fetch them, and what was said then is told.
-fn is_left_out(folder: &Path) {
-    let said = folder.with_extension("failed");
-    let why = fs::read_to_string(&said).ok();
-    assert!(
-        why.is_some() || env::var_os("RINGSIDE_STRICT").is_none(),
-        "RINGSIDE_STRICT is set, and there are neither captures in {} nor what was said when they could not be fetched in {}: run \
-         scripts/captures",
-        folder.display(),
-        said.display()
-    );
-    let why = why.unwrap_or_else(|| "nobody has tried to fetch them: run scripts/captures".to_owned());
-    // Not by eprintln!, which only shows what a test that fails says.
-    let told = format!("LEFT OUT: there are no captures in {}:\n{why}\n", folder.display());
-    std::io::stderr().write_all(told.as_bytes()).unwrap();
-}
-
 #[test]
 fn captures_of_others() {
     if !privileged() {
         return;
     }
     let folder = folder();
-    let Ok(files) = fs::read_dir(&folder) else {
-        return is_left_out(&folder);
-    };
+    let files = fs::read_dir(&folder).unwrap_or_else(|error| {
+        panic!(
+            "no captures in {} ({error}): scripts/setup fetches them",
+            folder.display()
+        )
+    });
     let mut all = Vec::new();
     for file in files {
         let path = file.unwrap().path();

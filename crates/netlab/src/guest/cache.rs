@@ -3,10 +3,14 @@
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::prepare;
 use crate::{Result, name, wait_until};
+
+/// File of an entry with the SHA-256 of each of its other files, as `sha256sum` writes it.
+const DIGESTS: &str = "SHA256SUMS";
 
 /// How long another process that fetches the same is waited for.
 const PATIENCE: Duration = Duration::from_mins(10);
@@ -83,9 +87,30 @@ impl Cache {
         let made = self.root.join(name::unique("fetch").map_err(failed)?);
         fs::create_dir(&made).map_err(failed)?;
         make(&made)
+            .and_then(|()| write_digests(&made).map_err(failed))
             .and_then(|()| fs::rename(&made, &entry).map_err(failed))
             .inspect_err(|_| _ = fs::remove_dir_all(&made))?;
         Ok(entry)
+    }
+
+    /// Removes an entry with a file that is missing or differs from what was fetched.
+    pub(crate) fn remove_damaged(&self, name: &str) -> Result<()> {
+        let entry = self.root.join(name);
+        if !entry.exists() {
+            return Ok(());
+        }
+        let failed = |source: io::Error| prepare("verify", entry.display(), source);
+        let is_sound = Command::new("sha256sum")
+            .args(["--check", "--status", "--strict", DIGESTS])
+            .current_dir(&entry)
+            .stderr(Stdio::null())
+            .status()
+            .map_err(failed)?
+            .success();
+        if is_sound {
+            return Ok(());
+        }
+        fs::remove_dir_all(&entry).map_err(failed)
     }
 
     /// What killed processes left half made.
@@ -95,6 +120,31 @@ impl Cache {
                 _ = fs::remove_dir_all(entry.path());
             }
         }
+    }
+}
+
+/// Writes the digests of all files below a folder.
+fn write_digests(folder: &Path) -> io::Result<()> {
+    let digests = File::create(folder.join(DIGESTS))?;
+    let status = Command::new("find")
+        .args([
+            ".",
+            "-type",
+            "f",
+            "-not",
+            "-name",
+            DIGESTS,
+            "-exec",
+            "sha256sum",
+            "{}",
+            "+",
+        ])
+        .current_dir(folder)
+        .stdout(digests)
+        .status()?;
+    match status.success() {
+        true => Ok(()),
+        false => Err(io::Error::other(format!("sha256sum failed ({status})"))),
     }
 }
 

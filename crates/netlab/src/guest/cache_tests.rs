@@ -68,3 +68,38 @@ fn what_a_killed_process_left_is_removed() {
     Cache::at(&folder.0).entry("kernel", |_| Ok(())).unwrap();
     assert!(!left.exists());
 }
+
+#[test]
+fn a_damaged_entry_is_removed() {
+    let folder = Folder::new();
+    let cache = Cache::at(&folder.0);
+    let files = ["vmlinuz", "modules/a.ko"];
+    let make = |path: &Path| {
+        fs::create_dir(path.join("modules")).unwrap();
+        for file in files {
+            fs::write(path.join(file), file).unwrap();
+        }
+        Ok(())
+    };
+    let damages: [fn(&Path); 4] = [
+        |file| fs::write(file, "other").unwrap(),
+        |file| fs::remove_file(file).unwrap(),
+        |file| File::options().append(true).open(file).unwrap().set_len(1).unwrap(),
+        |file| fs::remove_file(file.ancestors().find_map(digests_in).unwrap()).unwrap(),
+    ];
+    for damage in damages {
+        for file in files {
+            let entry = cache.entry("kernel", make).unwrap();
+            cache.remove_damaged("kernel").unwrap();
+            assert!(entry.exists(), "a sound entry stays");
+            damage(&entry.join(file));
+            cache.remove_damaged("kernel").unwrap();
+            assert!(!entry.exists(), "{file}");
+        }
+    }
+    cache.remove_damaged("never-fetched").unwrap();
+}
+
+fn digests_in(folder: &Path) -> Option<PathBuf> {
+    Some(folder.join(DIGESTS)).filter(|file| file.exists())
+}
