@@ -17,7 +17,7 @@ use ringside_measure::delay::{CStates, Cell, Core, Wait};
 use ringside_measure::latency::Latency;
 use ringside_measure::schema::{DelayCell, DelayResult, Outcome};
 use ringside_netlab::Lab;
-use ringside_netlab::testing::is_root;
+use ringside_netlab::testing::{has_cpus, is_root};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// Each test pins spinning threads to CPUs: two at once would measure each other.
@@ -293,7 +293,7 @@ fn while_packets_come<T>(lab: &Lab, port: u16, sources: &[(usize, u64)], body: i
 /// NAPI is where the packet's sender is. A share of them comes elsewhere than where most do: they are told apart one by one.
 #[test]
 fn samples_are_told_apart_by_what_happened() {
-    if !is_root() || cpus() < 2 {
+    if !is_root() || !has_cpus(2) {
         return;
     }
     let _alone = alone();

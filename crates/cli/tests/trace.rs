@@ -26,7 +26,7 @@ use ringside_measure::latency::Latency;
 use ringside_measure::probe::{Clock, HEADER_LEN, Kind, Probe};
 use ringside_measure::schema::{Outcome, StageResult, TraceResult, TracedPath};
 use ringside_measure::trace::{Culprit, DisturberKind, Point, Stage};
-use ringside_netlab::testing::is_root;
+use ringside_netlab::testing::{has_cpus, is_root};
 use ringside_netlab::{End, Lab};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
@@ -67,10 +67,6 @@ fn take_cpu(cpu: usize) {
     // SAFETY: 0 is the calling thread, and `param` is alive for the call, which only reads it.
     let answer = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param) };
     assert_eq!(answer, 0, "SCHED_FIFO");
-}
-
-fn cpus() -> usize {
-    thread::available_parallelism().expect("told").get()
 }
 
 fn now_ns() -> u64 {
@@ -437,7 +433,7 @@ fn hog(cpu: usize, end: &AtomicBool) {
 
 #[test]
 fn a_hog_on_the_receivers_cpu_is_found_in_the_wake_up_and_named() {
-    if !is_root() || cpus() < 2 {
+    if !is_root() || !has_cpus(2) {
         return;
     }
     let _alone = alone();
@@ -464,7 +460,7 @@ fn a_hog_on_the_receivers_cpu_is_found_in_the_wake_up_and_named() {
 /// A path of a lab gets its stages in a turn of its own: the same hog is found there, in the same stage and no other.
 #[test]
 fn a_hog_is_found_in_the_stages_of_a_labs_path() {
-    if !is_root() || cpus() < 2 {
+    if !is_root() || !has_cpus(2) {
         return;
     }
     let _alone = alone();

@@ -13,6 +13,7 @@ use common::daemon::{Daemon, configure, on_small_disk};
 use common::{Folder, connect, neighbor};
 use ringside_gateway::proto::PutNeighborsRequest;
 use ringside_gateway::proto::neighbor_service_client::NeighborServiceClient;
+use ringside_netlab::testing::is_root;
 
 /// Ten times; see [`kills`].
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -80,15 +81,6 @@ async fn a_full_disk_makes_it_read_only_until_there_is_room() {
         daemon.log()
     );
     daemon.stop();
-}
-
-fn is_root() -> bool {
-    let root = nix::unistd::geteuid().is_root();
-    if !root {
-        assert!(std::env::var_os("RINGSIDE_STRICT").is_none(), "this test takes root");
-        eprintln!("skipped: takes root, for a file system of its own");
-    }
-    root
 }
 
 /// A damaged file is told at the start and in health, and the gateway goes on with what is sound.

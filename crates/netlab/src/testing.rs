@@ -1,6 +1,8 @@
 //! What tests of networks need beside the test bed.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::panic::Location;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -8,6 +10,9 @@ use crate::{Lab, Namespace, VethConfig};
 
 /// Environment variable that turns the skipping of a test for lack of privileges into a failure.
 pub const STRICT: &str = "RINGSIDE_STRICT";
+
+/// Environment variable with the file that skipped tests are recorded in.
+pub const SKIPPED: &str = "RINGSIDE_SKIPPED";
 
 /// Waits until a condition holds, looking every millisecond, and returns whether it came to hold in time.
 ///
@@ -34,6 +39,7 @@ pub fn wait_until(timeout: Duration, mut condition: impl FnMut() -> bool) -> boo
 ///
 /// As [`skip`] does.
 #[must_use]
+#[track_caller]
 pub fn is_root() -> bool {
     use ringside_nic::host::{Cap, Capabilities};
     let able = Capabilities::effective().is_ok_and(|caps| caps.has(Cap::SysAdmin) && caps.has(Cap::NetAdmin));
@@ -74,13 +80,70 @@ pub fn interfaces(namespace: &Namespace) -> Vec<String> {
     names
 }
 
-/// Says on standard error that a test is skipped, and what it needs.
+/// Skips the calling test because the user has not provided what it needs: root, or a package.
+///
+/// The skip is printed and recorded in the file that [`SKIPPED`] names.
 ///
 /// # Panics
 ///
-/// Instead of that, where [`STRICT`] is set (to anything but "0" or nothing).
+/// Where [`STRICT`] is set (to anything but "0" or nothing), or the record cannot be written.
+#[track_caller]
 pub fn skip(needs: &str) {
     let strict = std::env::var_os(STRICT).is_some_and(|value| !value.is_empty() && value != "0");
     assert!(!strict, "this test needs {needs}, and {STRICT} forbids to skip it");
-    eprintln!("skipped: needs {needs}");
+    record(&format!("needs {needs}"), Location::caller());
 }
+
+/// Skips the calling test because this machine cannot run it, whoever runs it: its kernel or its hardware lacks something.
+///
+/// The skip is printed and recorded as that of [`skip`], but is no failure where [`STRICT`] is set.
+///
+/// # Panics
+///
+/// Where the record cannot be written.
+#[track_caller]
+pub fn skip_unsupported(lacks: &str) {
+    record(&format!("this machine lacks {lacks}"), Location::caller());
+}
+
+/// Whether this process may use at least `wanted` CPUs. Otherwise the calling test is [skipped](skip_unsupported).
+///
+/// # Panics
+///
+/// As [`skip_unsupported`] does.
+#[must_use]
+#[track_caller]
+pub fn has_cpus(wanted: usize) -> bool {
+    let enough = thread::available_parallelism().is_ok_and(|cpus| cpus.get() >= wanted);
+    if !enough {
+        skip_unsupported(&format!("{wanted} CPUs"));
+    }
+    enough
+}
+
+/// Prints a skip and appends it to the file: the test, a tab, the reason.
+fn record(reason: &str, caller: &Location<'_>) {
+    eprintln!("skipped: {reason}");
+    let Some(file) = std::env::var_os(SKIPPED) else {
+        return;
+    };
+    // A test's thread has its name, unless the test runs on the main thread.
+    let thread = thread::current();
+    let test = match thread.name() {
+        Some(name) if name != "main" => name.to_owned(),
+        _ => caller.to_string(),
+    };
+    let binary = std::env::current_exe().unwrap_or_default();
+    let binary = binary.file_stem().unwrap_or_default().to_string_lossy();
+    let line = format!("{binary} {test}\t{reason}\n");
+    let written = File::options()
+        .create(true)
+        .append(true)
+        .open(&file)
+        .and_then(|mut file| file.write_all(line.as_bytes()));
+    written.unwrap_or_else(|error| panic!("recording a skipped test in {}: {error}", file.display()));
+}
+
+#[cfg(test)]
+#[path = "testing_tests.rs"]
+mod tests;

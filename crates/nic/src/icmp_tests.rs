@@ -6,7 +6,7 @@ use super::*;
 /// A kernel that has nobody at a port says "unreachable", which is of the same ICMP type over IPv4, and another over IPv6.
 #[test]
 fn messages_of_the_type_come_and_no_others() {
-    if !rustix::process::geteuid().is_root() {
+    if !ringside_netlab::testing::is_root() {
         return;
     }
     for own in ["127.0.0.1", "::1"] {

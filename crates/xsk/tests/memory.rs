@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::child::{part, play, said, say_outcome};
 use common::{assert_clean, lab};
-use ringside_netlab::testing::{is_root, skip};
+use ringside_netlab::testing::{is_root, skip_unsupported};
 use ringside_netlab::wait_until;
 use ringside_xsk::{Error, Interface, Port, Queue, QueueOptions};
 use rustix::io::Errno;
@@ -173,7 +173,7 @@ fn too_little_memory_of_the_control_group_is_told_to_the_byte() {
     }
     const LIMIT: u64 = 32 * MIB;
     let Some(group) = Group::with_limit(LIMIT) else {
-        return skip("a control group below which one with a memory limit can be made");
+        return skip_unsupported("a control group below which one with a memory limit can be made");
     };
     let lab = lab("cgroup", 2);
     let inside = |part| said(play(&lab, part, "+all", None).env(GROUP, &group.path));

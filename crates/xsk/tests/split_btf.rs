@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use libbpf_rs::libbpf_sys as sys;
-use ringside_netlab::testing::skip;
+use ringside_netlab::testing::{skip, skip_unsupported};
 use ringside_xsk::hints::{Btf, BtfError, Hints, LayoutError, Layouts};
 
 const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
@@ -29,7 +29,7 @@ fn as_fields(expected: &[(&str, u32, u32, bool)]) -> Vec<(String, u32, u32, bool
 #[test]
 fn split_btf_of_libbpfs_is_read() {
     if !Path::new(VMLINUX).exists() {
-        return skip("BTF of the kernel (CONFIG_DEBUG_INFO_BTF)");
+        return skip_unsupported("BTF of the kernel (CONFIG_DEBUG_INFO_BTF)");
     }
     // SAFETY: libbpf's functions get what they made, names that end in NUL, and memory that it owns until it is freed.
     let (raw, id) = unsafe {
@@ -132,7 +132,7 @@ fn module() -> Option<Vec<u8>> {
 #[test]
 fn a_modules_file_is_read() {
     if !Path::new(VMLINUX).exists() {
-        return skip("BTF of the kernel (CONFIG_DEBUG_INFO_BTF)");
+        return skip_unsupported("BTF of the kernel (CONFIG_DEBUG_INFO_BTF)");
     }
     let Some(file) = module() else {
         return skip("gcc and pahole (make setup installs them)");

@@ -120,24 +120,7 @@ pub(crate) fn with_only<T: Send>(held: CapabilitySet, work: impl FnOnce() -> T +
     })
 }
 
-/// Without root there is nothing to test; under the strict switch that is a failure.
-pub(crate) fn privileged() -> bool {
-    if is_root() {
-        return true;
-    }
-    assert!(
-        std::env::var_os("RINGSIDE_STRICT").is_none(),
-        "RINGSIDE_STRICT is set: run as root"
-    );
-    eprintln!("skipped: not root");
-    false
-}
-
-fn is_root() -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let uid = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap();
-    uid.split_whitespace().nth(1) == Some("0")
-}
+pub(crate) use ringside_netlab::testing::is_root as privileged;
 
 fn run(command: &str) {
     let mut words = command.split_whitespace();

@@ -90,7 +90,10 @@ fn entries_take_what_is_told_of_them() {
         .unwrap();
     let each = neighbors.div_ceil(sizes.neighbors.into());
     assert_eq!(each, NEIGHBOR);
-    let connections = maps.iter().find(|map| map.entries == sizes.connections.into()).unwrap();
+    let connections = maps
+        .iter()
+        .find(|map| map.entries == u64::from(sizes.connections))
+        .unwrap();
     let each_connection = connections.bytes.div_ceil(sizes.connections.into());
     assert!(CONNECTION.contains(&each_connection), "{each_connection}");
     for (v6, worst) in [false, true].into_iter().zip(WORST) {

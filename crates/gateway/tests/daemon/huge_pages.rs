@@ -1,6 +1,6 @@
 //! What the program has its memory from.
 
-use ringside_netlab::testing::skip;
+use ringside_netlab::testing::skip_unsupported;
 
 use crate::common::daemon::Daemon;
 
@@ -8,7 +8,7 @@ use crate::common::daemon::Daemon;
 #[test]
 fn large_tables_are_on_huge_pages() {
     if !std::fs::exists("/sys/kernel/mm/transparent_hugepage").unwrap() {
-        return skip("huge pages");
+        return skip_unsupported("huge pages");
     }
     let daemon = Daemon::start("");
     let maps = std::fs::read_to_string(format!("/proc/{}/smaps", daemon.child.id())).unwrap();

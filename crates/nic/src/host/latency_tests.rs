@@ -3,7 +3,7 @@ use super::WakeUpLimit;
 /// Others of this machine may hold a limit too, also while this runs: then the smaller one counts.
 #[test]
 fn a_limit_is_there_while_it_is_held() {
-    if !rustix::process::geteuid().is_root() {
+    if !ringside_netlab::testing::is_root() {
         return;
     }
     let before = WakeUpLimit::now().unwrap();

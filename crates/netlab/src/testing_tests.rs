@@ -1,0 +1,66 @@
+use std::process::{Command, Output};
+
+use super::*;
+
+#[test]
+#[ignore = "skips_are_recorded runs it in a process of its own"]
+fn that_needs_a_package() {
+    skip("a package");
+}
+
+#[test]
+#[ignore = "skips_are_recorded runs it in a process of its own"]
+fn that_the_machine_cannot_run() {
+    skip_unsupported("a kernel function");
+    skip_unsupported("a NIC");
+}
+
+/// Runs one of the tests above, with its environment, and returns what it recorded.
+fn run(test: &str, strict: &str) -> (Output, String) {
+    let record = std::env::temp_dir().join(crate::name::unique("skipped").unwrap());
+    let done = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "--test-threads=2"])
+        .arg(format!("testing::tests::{test}"))
+        .env(SKIPPED, &record)
+        .env(STRICT, strict)
+        .output()
+        .unwrap();
+    let recorded = fs::read_to_string(&record).unwrap_or_default();
+    _ = fs::remove_file(record);
+    (done, recorded)
+}
+
+#[test]
+fn skips_are_recorded() {
+    for strict in ["", "0"] {
+        let (done, recorded) = run("that_needs_a_package", strict);
+        assert!(done.status.success(), "{done:?}");
+        assert!(
+            recorded.ends_with(" testing::tests::that_needs_a_package\tneeds a package\n"),
+            "{recorded}"
+        );
+    }
+    // Even in strict mode.
+    for strict in ["", "1"] {
+        let (done, recorded) = run("that_the_machine_cannot_run", strict);
+        assert!(done.status.success(), "{done:?}");
+        let lines: Vec<_> = recorded.lines().map(|line| line.split_once('\t').unwrap()).collect();
+        let [(first, function), (second, nic)] = lines[..] else {
+            panic!("{recorded}");
+        };
+        assert_eq!(first, second);
+        assert_eq!(
+            [function, nic],
+            ["this machine lacks a kernel function", "this machine lacks a NIC"]
+        );
+    }
+}
+
+#[test]
+fn a_skip_that_the_user_can_avoid_is_a_failure_in_strict_mode() {
+    let (done, recorded) = run("that_needs_a_package", "1");
+    assert!(!done.status.success(), "{done:?}");
+    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(said.contains("RINGSIDE_STRICT forbids to skip it"), "{said}");
+    assert_eq!(recorded, "");
+}
