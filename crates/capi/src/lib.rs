@@ -1,7 +1,7 @@
 //! libringside: `ringside-xsk` for C and C++.
 //!
 //! What there is to know for its users is in the header, `include/ringside/ringside.h`, which cbindgen makes of this crate
-//! (`cargo test -p ringside-capi --test header`), and in `docs/c-api.md`.
+//! (`cargo test -p ringside-capi --test it header`), and in `docs/c-api.md`.
 //!
 //! Nothing that C gives is believed where it can be looked at. Handles are numbers, looked up in a table ([`table`]); packets
 //! carry tokens, which end with their burst ([`packet`]) or name a cell of a slab ([`slab`]); structs say their size

@@ -11,7 +11,7 @@
 //! The variants take turns, each round in another order, and a variant is compared with the base of its own round. The
 //! base comes twice: how far the second one is from 1 is noise.
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/it/common/mod.rs"]
 mod common;
 
 use std::sync::atomic::{AtomicBool, Ordering};

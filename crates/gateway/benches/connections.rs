@@ -11,7 +11,7 @@
 //! when the last of its three packets has come through the gateway. The caches are those that there are by default.
 
 mod common;
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/it/common/mod.rs"]
 mod program;
 
 use std::net::Ipv4Addr;

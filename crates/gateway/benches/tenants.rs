@@ -9,26 +9,26 @@
 //! measures in its turn; ratios are of what was measured in the same round. On no wire is a packet longer than the wire's or
 //! without its checksums, as between hosts with NICs.
 
-#[path = "../tests/tenants/bed.rs"]
+#[path = "../tests/it/bed.rs"]
 #[allow(dead_code, unused_imports, reason = "shared with the tests")]
 mod bed;
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/it/common/mod.rs"]
 mod common;
-#[path = "../tests/tenants/kernel.rs"]
+#[path = "../tests/it/kernel.rs"]
 mod kernel;
-#[path = "../tests/tenants/peers.rs"]
+#[path = "../tests/it/peers.rs"]
 #[allow(dead_code, reason = "shared with the tests")]
 mod peers;
-#[path = "../../cli/tests/common/process.rs"]
+#[path = "../../cli/tests/it/common/process.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the tests")]
 mod process;
-#[path = "../tests/tenants/ringside.rs"]
+#[path = "../tests/it/ringside.rs"]
 #[allow(dead_code, reason = "shared with the tests")]
 mod ringside;
-#[path = "../tests/tenants/tenant.rs"]
+#[path = "../tests/it/tenant.rs"]
 #[allow(dead_code, reason = "shared with the tests")]
 mod tenant;
-#[path = "../tests/tenants/vtep.rs"]
+#[path = "../tests/it/vtep.rs"]
 #[allow(dead_code, reason = "shared with the tests")]
 mod vtep;
 

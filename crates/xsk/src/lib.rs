@@ -21,7 +21,7 @@ mod burst;
 mod busy_poll;
 mod capabilities;
 #[cfg(all(test, feature = "attach", not(loom)))]
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/it/common/mod.rs"]
 mod common;
 mod conflict;
 mod error;

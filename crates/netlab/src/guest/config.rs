@@ -113,7 +113,7 @@ impl Agent {
     /// #[test]
     /// #[ignore = "the first process of a guest"]
     /// fn guest_agent() {
-    ///     std::process::exit(ringside_netlab::guest::agent::main());
+    ///     assert_eq!(ringside_netlab::guest::agent::main(), std::process::ExitCode::SUCCESS);
     /// }
     /// ```
     ///

@@ -1,5 +1,5 @@
 //! BTF, object files and metadata that nobody vouches for: the target of the fuzzer (`make fuzz`) and of
-//! `crates/xsk/tests/hints_hostile.rs`, which runs it without one.
+//! `crates/xsk/tests/it/hints_hostile.rs`, which runs it without one.
 //!
 //! What must hold whatever the bytes are: no panic, an end soon, and each field of each layout lies in its struct.
 

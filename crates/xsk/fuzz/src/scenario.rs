@@ -1,5 +1,5 @@
 //! One input's worth of a hostile kernel and of a user who does not know: the target of the fuzzer (`make fuzz`) and of
-//! `crates/xsk/tests/hostile.rs`, which runs it without one.
+//! `crates/xsk/tests/it/hostile.rs`, which runs it without one.
 //!
 //! The input is a list of acts. The kernel delivers and completes as it should, or overwrites indices, flags and
 //! descriptors; the user receives, keeps, edits, sends, drops. What must hold whatever the kernel does:

@@ -1,0 +1,178 @@
+//! The generator on a veth.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::common::packets::*;
+use crate::common::{PacketSocket, Pair, pin, privileged, settled};
+use ringside_bpf::{Error, Generator, GeneratorOptions, Neighbours, Sent, Sink, XdpMode};
+
+fn raw_frame() -> Vec<u8> {
+    ethernet(&[], ETH_EXPERIMENT, &[0; 50])
+}
+
+/// Runs `work` with the left device's index, the right one having a sink.
+fn into_sink(work: impl FnOnce(u32, &Sink) + Send) {
+    let pair = Pair::new();
+    let sink = Sink::load(Neighbours::Pass).unwrap();
+    let _link = pair.right.enter(|index| sink.attach(index, XdpMode::Native).unwrap());
+    pair.left.enter(|index| work(index, &sink));
+}
+
+fn adds_up(sent: Sent) {
+    assert_eq!(sent.offered, sent.transmitted + sent.dropped + sent.refused, "{sent:?}");
+}
+
+#[test]
+fn every_frame_is_accounted_for() {
+    if !privileged() {
+        return;
+    }
+    into_sink(|index, sink| {
+        pin(0);
+        let mut generator = Generator::new(index, &raw_frame(), GeneratorOptions::default()).unwrap();
+        for packets in [1, 63, 64, 65, 100_000, 1_500_000] {
+            let before = sink.traffic().unwrap();
+            let sent = generator.run(packets).unwrap();
+            adds_up(sent);
+            assert_eq!(sent.offered, packets);
+            assert_eq!(sent.refused, 0);
+            let seen = settled(|| sink.traffic().unwrap()) - before;
+            assert_eq!(seen.packets, sent.transmitted);
+            assert_eq!(seen.bytes, sent.transmitted * 64);
+        }
+        assert_eq!(generator.next_sequence(), 1_600_193);
+    });
+}
+
+/// Not a benchmark, but a generator slower than a socket would be no use.
+#[test]
+fn it_is_faster_than_any_socket() {
+    if !privileged() {
+        return;
+    }
+    into_sink(|index, sink| {
+        pin(0);
+        let options = GeneratorOptions {
+            sequence_offset: Some(20),
+            ..Default::default()
+        };
+        let mut generator = Generator::new(index, &raw_frame(), options).unwrap();
+        let before = sink.traffic().unwrap();
+        let begin = Instant::now();
+        let sent = generator
+            .run_for(Duration::from_secs(1), &AtomicBool::new(false))
+            .unwrap();
+        let took = begin.elapsed();
+        adds_up(sent);
+        println!(
+            "{:.2} M frames/s, {} dropped, {took:?}",
+            sent.rate() / 1e6,
+            sent.dropped
+        );
+        assert_eq!((settled(|| sink.traffic().unwrap()) - before).packets, sent.transmitted);
+        assert!(took >= Duration::from_millis(900), "{took:?}");
+        if !cfg!(debug_assertions) || std::env::var_os("RINGSIDE_STRICT").is_some() {
+            assert!(sent.rate() > 500_000.0, "{sent:?}");
+        }
+    });
+}
+
+#[test]
+fn it_stops_when_told() {
+    if !privileged() {
+        return;
+    }
+    into_sink(|index, _| {
+        let mut generator = Generator::new(index, &raw_frame(), GeneratorOptions::default()).unwrap();
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let told = scope.spawn(|| {
+                thread::sleep(Duration::from_millis(200));
+                stop.store(true, Ordering::Release);
+                Instant::now()
+            });
+            let sent = generator.run_for(Duration::from_secs(20), &stop).unwrap();
+            let lag = told.join().unwrap().elapsed();
+            println!("stopped {lag:?} after it was told");
+            adds_up(sent);
+            // 50 ms are usual; the machine may be busy with other tests.
+            assert!(lag < Duration::from_millis(1000), "{lag:?}");
+        });
+        // A stop is for one run only.
+        assert_eq!(generator.run(10).unwrap().offered, 10);
+        // And whoever was told before it began does nothing.
+        let sent = generator.run_for(Duration::from_secs(20), &stop).unwrap();
+        assert_eq!(sent.offered, 0);
+    });
+}
+
+/// Numbers without a gap, a right checksum in each, and the rest as in the template.
+#[test]
+fn frames_are_numbered_and_their_checksums_right() {
+    if !privileged() {
+        return;
+    }
+    let payload = [0xa5; 40];
+    let v4 = ethernet(&[], ETH_IPV4, &ipv4(UDP, &udp(PORT, &payload)));
+    let v6 = ethernet(&[], ETH_IPV6, &ipv6(UDP, &udp(PORT, &payload)));
+    for (mut template, offset, checksum) in [(v4.clone(), 50, true), (v6, 74, true), (v4, 50, false)] {
+        if checksum {
+            complete_checksum(&mut template);
+        }
+        let pair = Pair::new();
+        // Instead of a program: frames come up to the stack, where the tap sees them.
+        pair.right.command("ethtool -K veth0 gro on");
+        let tap = pair.right.enter(|_| PacketSocket::new(Duration::from_millis(300)));
+        let first = 0x00ff_fffe_fffe;
+        let options = GeneratorOptions {
+            sequence_offset: Some(offset),
+            first_sequence: first,
+            ..Default::default()
+        };
+        let sent = pair.left.enter(|index| {
+            let mut generator = Generator::new(index, &template, options).unwrap();
+            generator.run(30).unwrap() + generator.run(34).unwrap()
+        });
+        assert_eq!(sent.transmitted, 64);
+        let frames: Vec<_> = tap
+            .frames()
+            .into_iter()
+            .filter(|frame| frame.len() == template.len() && frame[..14] == template[..14])
+            .collect();
+        assert_eq!(frames.len(), 64);
+        for (number, frame) in (first..).zip(&frames) {
+            let mut expected = template.clone();
+            expected[offset..offset + 8].copy_from_slice(&number.to_be_bytes());
+            if checksum {
+                assert!(checksum_is_right(frame), "frame {number:#x}");
+                complete_checksum(&mut expected);
+            }
+            assert_eq!(*frame, expected, "frame {number:#x}");
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_takes_nothing_is_told() {
+    if !privileged() {
+        return;
+    }
+    let pair = Pair::new();
+    let down = pair.left.enter(|index| {
+        let mut generator = Generator::new(index, &raw_frame(), GeneratorOptions::default()).unwrap();
+        // No XDP program on the peer, and no GRO.
+        let error = generator.run(1000).unwrap_err();
+        assert!(matches!(error, Error::NotTaken { .. }), "{error}");
+        assert!(error.to_string().contains("gro on"), "{error}");
+
+        pair.left.command("ip link set veth0 down");
+        generator.run(1000)
+    });
+    assert!(matches!(down, Err(Error::NotTaken { .. })), "{down:?}");
+    let missing = pair
+        .left
+        .enter(|index| Generator::new(index + 1000, &raw_frame(), GeneratorOptions::default()).unwrap_err());
+    assert!(missing.to_string().contains("no such interface"), "{missing}");
+}

@@ -1,0 +1,37 @@
+//! The integration tests, as one program: each module tests one subject.
+
+mod asking;
+mod bad_input;
+mod caps;
+mod common;
+mod compare;
+mod cycle;
+mod delay;
+mod doctor;
+mod doctor_watchdog;
+mod examples;
+mod forward;
+mod guest;
+mod hints;
+mod impair;
+mod install;
+mod jumbo;
+mod known;
+mod lab;
+mod lifecycle;
+mod links;
+mod live;
+mod napi;
+mod probes;
+mod report;
+mod schedule;
+mod search;
+mod serve;
+mod steer;
+mod sweep;
+mod top;
+mod trace;
+mod traffic;
+mod tune;
+mod under_load;
+mod validity;

@@ -1,0 +1,295 @@
+//! `ringside report`: what is in the page, what a browser makes of it, and what is refused.
+
+mod browser;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use browser::Browser;
+
+fn fixture(name: &str) -> String {
+    format!("{}/tests/it/report/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A folder of the test's own, removed with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(tag: &str) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("report-{tag}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn report(&self, arguments: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_ringside"))
+            .arg("report")
+            .args(arguments)
+            .current_dir(&self.0)
+            .output()
+            .unwrap()
+    }
+
+    /// The file that the report was written to.
+    fn page(&self, arguments: &[&str]) -> String {
+        let output = self.report(arguments);
+        assert!(output.status.success(), "{output:?}");
+        let said = String::from_utf8(output.stdout).unwrap();
+        let file = said.lines().last().unwrap();
+        fs::read_to_string(self.0.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
+    }
+
+    fn refused(&self, arguments: &[&str]) -> String {
+        let output = self.report(arguments);
+        assert!(!output.status.success(), "{output:?}");
+        assert!(output.stdout.is_empty(), "{output:?}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            !said.contains("panicked") && said.trim_end().lines().count() < 8,
+            "{said}"
+        );
+        said
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn all() -> Vec<String> {
+    [
+        "ping.json",
+        "ping-by-schedule.json",
+        "ping-under-load.json",
+        "compare.json",
+        "compare-aa.json",
+        "sweep.json",
+        "iperf3.json",
+        "sockperf.log",
+    ]
+    .map(fixture)
+    .to_vec()
+}
+
+#[test]
+fn a_page_holds_everything_and_asks_for_nothing() {
+    let folder = Folder::new("page");
+    let files = all();
+    let page = folder.page(&files.iter().map(String::as_str).collect::<Vec<_>>());
+    for part in [
+        "Of 53,880 probes of 82 bytes", // the summary in words
+        "Note",                         // by the style sheet
+        "The path stalled",             // coordinated omission is told
+        "Side by side",
+        "Time over nines",
+        "Share of samples by time",
+        "Packets over time",
+        "Where the packets went",          // the ledger
+        "ringside ping va --to 192.0.2.2", // how to repeat it
+        "boot parameters",                 // the system record
+        "udp-blocking",
+        "iperf 3.12, UDP",
+        "half of the round trip", // whose times these are
+        "Without load and with it",
+        "Self-induced load: half of the round trips took at most",
+        "ping-under-load, foreign load", // a line of its own over nines
+        "Each variant against itself (A/A)",
+        "means nothing here, of this operation",
+        "batch: matters", // a plot for each knob
+        "Left out: mode zero-copy",
+        "batch = 64", // the file
+        "INVALID: the kernel changed its clock source from tsc to hpet",
+    ] {
+        assert!(page.contains(part), "no {part:?}");
+    }
+    // The name of the SVG elements' language is not written in HTML, so there is no address at all.
+    for address in ["http:", "https:", "src=", "url(", "@import", "<script"] {
+        assert!(!page.contains(address), "{address} in the page");
+    }
+}
+
+#[test]
+fn figures_are_those_of_the_results() {
+    let folder = Folder::new("figures");
+    let csv = folder.page(&[&fixture("ping.json"), &fixture("iperf3.json"), "-o", "x.csv"]);
+    let value = |name: &str, figure: &str| -> f64 {
+        let line = csv.lines().find(|line| line.starts_with(&format!("{name},{figure},")));
+        line.unwrap_or_else(|| panic!("{figure} in {csv}"))
+            .split(',')
+            .nth(2)
+            .unwrap()
+            .parse()
+            .unwrap()
+    };
+    let read = |name| serde_json::from_str::<serde_json::Value>(&fs::read_to_string(fixture(name)).unwrap()).unwrap();
+    let result = read("ping.json");
+    let latency = &result["result"]["run"]["latency"]["raw"];
+    assert_eq!(value("ping", "RTT p99"), latency["p99_ns"].as_f64().unwrap());
+    assert_eq!(value("ping", "RTT max"), latency["max_ns"].as_f64().unwrap());
+    assert_eq!(value("iperf3", "lost"), 0.0);
+
+    let csv = folder.page(&[&fixture("ping-under-load.json"), "-o", "y.csv"]);
+    let own = &read("ping-under-load.json")["result"]["run"]["under_load"]["conditions"][1];
+    assert_eq!(own["kind"], "self_induced");
+    for (figure, value) in [
+        ("RTT p99", &own["latency"]["corrected"]["p99_ns"]),
+        (
+            "round trips per minute",
+            &own["responsiveness"]["round_trips_per_minute"],
+        ),
+    ] {
+        let line = format!(
+            "ping-under-load,self-induced load: {figure},{},",
+            value.as_f64().unwrap()
+        );
+        assert!(csv.contains(&line), "no {line} in {csv}");
+    }
+
+    let markdown = folder.page(&[
+        &fixture("ping.json"),
+        &fixture("ping-by-schedule.json"),
+        "--format",
+        "markdown",
+    ]);
+    assert!(
+        markdown.contains("| RTT p50 | 17.0 µs | 21.4 µs (+26.1 %) |"),
+        "{markdown}"
+    );
+    let markdown = folder.page(&[&fixture("compare.json"), "-o", "x.md"]);
+    assert!(
+        markdown.contains("### Receive, 64 bytes") && markdown.contains("| base |"),
+        "{markdown}"
+    );
+}
+
+#[test]
+fn a_sweep_and_noise_without_plots() {
+    let folder = Folder::new("plain");
+    let (sweep, aa) = (fixture("sweep.json"), fixture("compare-aa.json"));
+    let text = folder.page(&[&sweep, &aa, "-o", "x.md"]);
+    for part in [
+        "| batch | 4 | 0.36 [0.33–0.49] | matters |",
+        "| frames | 1024 | 0.84 [0.59–1.15] | cannot tell |",
+        "```toml",
+        "**Note:** INVALID: the kernel changed",
+        "| A/A | × itself [95 %] |",
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    let csv = folder.page(&[&sweep, "-o", "x.csv"]);
+    let line = csv.lines().find(|line| line.contains("batch 4: tx-rate, ratio"));
+    assert!(
+        line.is_some_and(|line| line.contains(",0.36") && line.ends_with(",1")),
+        "{csv}"
+    );
+}
+
+#[test]
+fn results_of_one_name_are_told_apart() {
+    let folder = Folder::new("names");
+    let csv = folder.page(&[
+        &fixture("ping.json"),
+        &fixture("ping.json"),
+        &fixture("ping.json"),
+        "-o",
+        "x.csv",
+    ]);
+    for name in ["ping,", "ping (2),", "ping (3),"] {
+        assert_eq!(
+            csv.lines()
+                .filter(|line| line.starts_with(&format!("{name}RTT max")))
+                .count(),
+            1,
+            "{name} in {csv}"
+        );
+    }
+}
+
+#[test]
+fn what_is_no_result_is_refused() {
+    let folder = Folder::new("refused");
+    let write = |name: &str, text: &str| fs::write(folder.0.join(name), text).unwrap();
+    write("text.json", "hello");
+    write("other.json", "{\"a\": 1}");
+    write(
+        "newer.json",
+        &fs::read_to_string(fixture("ping.json"))
+            .unwrap()
+            .replace("ringside.result/1", "ringside.result/9"),
+    );
+    let ping = fs::read_to_string(fixture("ping.json")).unwrap();
+    let at = ping.find("\"mean_ns\": ").expect("a mean") + "\"mean_ns\": ".len();
+    write("unsound.json", &format!("{}999999999{}", &ping[..at], &ping[at..]));
+    write("cut.json", &fs::read_to_string(fixture("ping.json")).unwrap()[..2_000]);
+    write("failed.json", "{\"start\": {}, \"error\": \"unable to connect\"}");
+    for (arguments, part) in [
+        (vec!["nothing.json"], "nothing.json: No such file"),
+        (vec!["text.json"], "neither JSON"),
+        (vec!["other.json"], "no \"schema\""),
+        (vec!["newer.json"], "ringside.result/9"),
+        (vec!["cut.json"], "cut.json"),
+        (vec!["unsound.json"], "max_ns is"),
+        (vec!["failed.json"], "unable to connect"),
+        (vec![], "required"),
+        (vec!["text.json", "-o", "/nowhere/x.html"], "neither JSON"),
+    ] {
+        let said = folder.refused(&arguments);
+        assert!(said.contains(part), "{arguments:?}: {said}");
+    }
+    let ping = fixture("ping.json");
+    assert!(
+        folder
+            .refused(&[&ping, "-o", "/nowhere/x.html"])
+            .contains("writing the report to /nowhere/x.html")
+    );
+    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 6, "nothing was left behind");
+}
+
+#[test]
+fn a_browser_shows_it_without_an_error_or_a_request() {
+    let folder = Folder::new("browser");
+    let files = all();
+    let page = folder.page(&files.iter().map(String::as_str).collect::<Vec<_>>());
+    let browser = Browser::new(&folder.0);
+    let seen = browser.show(&page, 1_200, false);
+    assert_eq!(seen.requests, ["/report.html"], "{seen:?}");
+    assert_eq!(seen.errors, [""; 0], "{seen:?}");
+    // Paper, and curves in the first colour.
+    assert_eq!(seen.colour_at(2, 2), [0xff, 0xff, 0xff]);
+    assert!(seen.pixels_of([0x0b, 0x62, 0xc4]) > 2_000, "no blue curves");
+
+    let dark = browser.show(&page, 1_200, true);
+    assert_eq!((dark.errors.len(), dark.colour_at(2, 2)), (0, [0x14, 0x18, 0x1d]));
+    assert!(dark.pixels_of([0x6c, 0xb0, 0xff]) > 2_000, "no light blue curves");
+}
+
+#[test]
+fn a_page_that_errs_or_asks_would_be_seen() {
+    let folder = Folder::new("control");
+    let browser = Browser::new(&folder.0);
+    let page = "<!doctype html><title>x</title><img src='/missing.png'><script>missing()</script>";
+    let seen = browser.show(page, 400, false);
+    assert!(seen.requests.contains(&"/missing.png".to_owned()), "{seen:?}");
+    assert!(
+        seen.errors.iter().any(|error| error.contains("missing is not defined")),
+        "{seen:?}"
+    );
+}
+
+#[test]
+fn it_fits_a_phone_and_paper() {
+    let folder = Folder::new("phone");
+    let files = all();
+    let page = folder.page(&files.iter().map(String::as_str).collect::<Vec<_>>());
+    let browser = Browser::new(&folder.0);
+    // A page that scrolls sideways as a whole cannot be read on a phone; tables scroll by themselves.
+    let wide = browser.scroll_width(&page, 500);
+    assert!(wide <= 500, "{wide} wide in a window of 500");
+    let control = browser.scroll_width("<!doctype html><title>x</title><div style='width:900px'>x</div>", 500);
+    assert!(control >= 900, "{control}");
+    let pdf = browser.print(&page);
+    assert!(pdf.starts_with(b"%PDF") && pdf.len() > 30_000, "{} bytes", pdf.len());
+}

@@ -1,0 +1,133 @@
+//! A result says whether it can be believed: what the machine did meanwhile is read from the kernel's own files, over which a test
+//! lays its own, in a mount namespace of the run alone.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::common;
+use crate::common::{Running, lab};
+use ringside_measure::validity::{Reason, Validity};
+use ringside_netlab::Lab;
+use ringside_netlab::testing::is_root;
+
+const CLOCKSOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+const STAT: &str = "/proc/stat";
+
+/// A file that a run sees in the place of one of the kernel's.
+struct Laid {
+    own: PathBuf,
+    over: &'static str,
+}
+
+impl Laid {
+    fn over(over: &'static str, text: &str) -> Self {
+        let name = format!("{}-{}", std::process::id(), over.replace('/', "-"));
+        let own = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        fs::write(&own, text).expect("written");
+        Self { own, over }
+    }
+
+    /// The binary at one end of a test bed, which sees this file.
+    fn start(&self, lab: &Lab, arguments: &str) -> Running {
+        let mut command = lab.a.ns.command("unshare");
+        let script = format!(
+            "mount --bind {} {} && exec {} {}",
+            self.own.display(),
+            self.over,
+            env!("CARGO_BIN_EXE_ringside"),
+            arguments.replace("{}", lab.a.interface.name())
+        );
+        command
+            .args(["--mount", "sh", "-c", &script])
+            .env_remove("SSH_CONNECTION");
+        let running = Running::new(command);
+        // It has begun, and looked at the file for the first time.
+        running.wait_for("queue 0");
+        running
+    }
+
+    fn becomes(&self, text: &str) {
+        fs::write(&self.own, text).expect("written");
+    }
+}
+
+impl Drop for Laid {
+    fn drop(&mut self) {
+        _ = fs::remove_file(&self.own);
+    }
+}
+
+const SEND: &str = "tx {} --to-mac 02:00:00:00:00:01 --rate 1000 -t 1";
+
+fn reasons(validity: &Validity) -> Vec<Reason> {
+    assert_eq!(validity.valid, validity.reasons.is_empty(), "{validity:?}");
+    validity.reasons.iter().map(|invalid| invalid.reason).collect()
+}
+
+#[test]
+fn a_changed_clock_source_makes_a_result_invalid() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("valid-clock", 1);
+    let laid = Laid::over(CLOCKSOURCE, "tsc\n");
+    let run = |more: &str| {
+        laid.becomes("tsc\n");
+        let running = laid.start(&lab, &format!("{SEND}{more}"));
+        laid.becomes("hpet\n");
+        running.end()
+    };
+    // Told, and no failure.
+    let done = run("").good();
+    let words = "the kernel changed its clock source from tsc to hpet";
+    assert!(done.out.contains("INVALID: ") && done.out.contains(words), "{done:#?}");
+    // A failure where it is asked for, with the whole result all the same.
+    let done = run(" --json --require-valid");
+    let message = done.bad();
+    assert!(
+        message.contains("--require-valid: the result is invalid: ") && message.contains(words),
+        "{message}"
+    );
+    let validity = done.document().validity.expect("judged");
+    assert!(reasons(&validity).contains(&Reason::ClocksourceChanged), "{validity:?}");
+    assert!(done.result().transmitted.is_some());
+}
+
+#[test]
+fn stolen_time_makes_a_result_invalid() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("valid-steal", 1);
+    let times =
+        |idle: u32, steal: u32| format!("cpu  0 0 0 0 0 0 0 0 0 0\ncpu0 100 0 100 {idle} 0 0 0 {steal} 0 0\nctxt 1\n");
+    let laid = Laid::over(STAT, &times(1_000, 10));
+    let running = laid.start(&lab, &format!("{SEND} --json"));
+    // A fifth of the time.
+    laid.becomes(&times(1_080, 30));
+    let done = running.end().good();
+    let validity = done.document().validity.expect("judged");
+    assert!(reasons(&validity).contains(&Reason::Steal), "{validity:?}");
+    assert_eq!(validity.steal_percent, Some(20.0));
+    assert!(
+        done.err.contains("the hypervisor took 20.0 % of the time of CPU 0"),
+        "{}",
+        done.err
+    );
+}
+
+#[test]
+fn every_result_is_judged() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("valid-quiet", 1);
+    let done = common::run(&lab.a, &format!("{SEND} --json")).good();
+    let validity = done.document().validity.expect("judged");
+    // The machine may really have been taken away; nobody has changed its clocks.
+    assert!(
+        reasons(&validity).iter().all(|reason| *reason == Reason::Steal),
+        "{validity:?}"
+    );
+    assert_eq!((validity.suspended_ns, validity.clock_set_ns), (0, 0));
+}

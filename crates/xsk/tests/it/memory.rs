@@ -1,0 +1,241 @@
+//! Limits of memory: what is refused, is refused before anything was taken, and told to the byte.
+//!
+//! The processes with less are this very binary, started once more; see `common/child.rs`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::common::child::{part, play, said, say_outcome};
+use crate::common::{assert_clean, lab};
+use ringside_netlab::testing::{is_root, skip_unsupported};
+use ringside_netlab::wait_until;
+use ringside_xsk::{Error, Interface, Port, Queue, QueueOptions};
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// In which control group a child is to be.
+const GROUP: &str = "RINGSIDE_TEST_GROUP";
+const KIB: u64 = 1024;
+const MIB: u64 = 1024 * KIB;
+
+/// Not a test by itself: what the other processes do.
+#[test]
+fn child() {
+    let Some((part, interface)) = part() else { return };
+    if let Ok(group) = std::env::var(GROUP) {
+        // 0: the process that writes.
+        fs::write(Path::new(&group).join("cgroup.procs"), "0").expect("joins the group");
+    }
+    match part.as_str() {
+        "open-port" => say_outcome(Port::builder(interface).open().map(drop)),
+        "open-queue" => say_outcome(Queue::builder(&interface, 1).open().map(drop)),
+        "open-small-queue" => say_outcome(open_small(&interface, 1).map(drop)),
+        "open-large-queue" => {
+            let options = QueueOptions::new().frames(32768);
+            say_outcome(Queue::builder(&interface, 1).options(options).open().map(drop));
+        }
+        "open-in-spite-of-limit" => {
+            let hard = getrlimit(Resource::Memlock).maximum.expect("a limit");
+            let more = Rlimit {
+                current: Some(hard + 1),
+                maximum: Some(hard + 1),
+            };
+            assert_eq!(
+                setrlimit(Resource::Memlock, more),
+                Err(Errno::PERM),
+                "root, and refused"
+            );
+            say_outcome(open_small(&interface, 1).map(drop));
+            say_outcome(Queue::builder(&interface, 1).open().map(drop));
+            say_outcome(Port::builder(interface).open().map(drop));
+        }
+        "open-two-queues" => {
+            // The limit is the user's, so that another process may take its part of it.
+            say_outcome(open_small(&interface, 0).and_then(|first| {
+                let second = open_small(&interface, 1)?;
+                drop((first, second));
+                Ok(())
+            }));
+        }
+        other => panic!("{other}"),
+    }
+}
+
+/// 32 KiB of frames.
+fn open_small(interface: &Interface, queue: u32) -> Result<Queue, Error> {
+    let options = QueueOptions::new().frames(16).tx_ring(16);
+    Queue::builder(interface, queue).options(options).open()
+}
+
+/// K14: with CAP_NET_RAW alone the locked memory is limited, and the error has the exact number of bytes.
+#[test]
+fn too_little_locked_memory_is_told_to_the_byte() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("k14memory", 2);
+    let told = said(&mut play(
+        &lab,
+        "open-queue",
+        "-all,+net_raw",
+        Some((256 * KIB, 256 * KIB)),
+    ));
+    assert!(told.starts_with("Memory / "), "{told}");
+    assert!(
+        told.contains("1048576 bytes of memory are needed")
+            && told.contains("RLIMIT_MEMLOCK is 262144 bytes and CAP_IPC_LOCK is missing"),
+        "{told}"
+    );
+    assert!(
+        told.contains("CAP_IPC_LOCK") && told.contains("ulimit -l") && told.contains("veth-b queue 1"),
+        "{told}"
+    );
+    let told = said(&mut play(
+        &lab,
+        "open-small-queue",
+        "-all,+net_raw",
+        Some((256 * KIB, 256 * KIB)),
+    ));
+    assert_eq!(told, "opened", "32 KiB are within the limit");
+    // Within the limit by itself, but not together with what is locked already: the kernel tells.
+    let told = said(&mut play(
+        &lab,
+        "open-two-queues",
+        "-all,+net_raw",
+        Some((48 * KIB, 48 * KIB)),
+    ));
+    assert!(
+        told.starts_with("Memory / ") && told.contains("32768 bytes of memory are needed"),
+        "{told}"
+    );
+    assert!(
+        told.contains("refused to pin") && told.contains("49152 bytes"),
+        "{told}"
+    );
+    // With the capability the limit does not count.
+    let told = said(&mut play(
+        &lab,
+        "open-queue",
+        "-all,+net_raw,+ipc_lock",
+        Some((4096, 4096)),
+    ));
+    assert_eq!(told, "opened");
+    assert_clean(&lab.b);
+}
+
+/// Exactly enough is enough, although each step of the ladder of modes needs memory of its own.
+#[test]
+fn a_port_opens_with_exactly_enough_locked_memory() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("k14exact", 2);
+    let exactly = Some((2 * MIB, 2 * MIB));
+    for _ in 0..5 {
+        let told = said(&mut play(&lab, "open-port", "-all,+net_raw,+net_admin,+bpf", exactly));
+        assert_eq!(told, "opened");
+    }
+    assert_clean(&lab.b);
+}
+
+/// K14: root that may not raise the limit gets by with what there is: up to the hard limit.
+#[test]
+fn a_limit_that_cannot_be_raised_is_no_error_by_itself() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("k14hard", 2);
+    let root_but = "+all,-sys_resource,-ipc_lock";
+    let limit = Some((16 * KIB, 256 * KIB));
+    let told = said(&mut play(&lab, "open-in-spite-of-limit", root_but, limit));
+    let told: Vec<&str> = told.lines().collect();
+    // 32 KiB: beyond the soft limit, within the hard one.
+    assert_eq!(told[0], "opened");
+    for (told, needed) in [(told[1], MIB), (told[2], 2 * MIB)] {
+        assert!(
+            told.starts_with("Memory / ")
+                && told.contains(&format!("{needed} bytes of memory are needed"))
+                && told.contains("RLIMIT_MEMLOCK is 262144 bytes and CAP_IPC_LOCK is missing"),
+            "{told}"
+        );
+    }
+    assert_clean(&lab.b);
+}
+
+/// What the control group has no room for is refused before it is mapped: the kernel would kill the process instead.
+#[test]
+fn too_little_memory_of_the_control_group_is_told_to_the_byte() {
+    if !is_root() {
+        return;
+    }
+    const LIMIT: u64 = 32 * MIB;
+    let Some(group) = Group::with_limit(LIMIT) else {
+        return skip_unsupported("a control group below which one with a memory limit can be made");
+    };
+    let lab = lab("cgroup", 2);
+    let inside = |part| said(play(&lab, part, "+all", None).env(GROUP, &group.path));
+    assert_eq!(inside("open-queue"), "opened", "1 MiB fits");
+
+    let told = inside("open-large-queue");
+    assert!(
+        told.starts_with("Memory / ") && told.contains("veth-b queue 1: 67108864 bytes of memory are needed"),
+        "{told}"
+    );
+    let place = format!("the control group {} has ", group.path.display());
+    let (left, rest) = told
+        .split_once(&place)
+        .and_then(|(_, rest)| rest.split_once(' '))
+        .unwrap_or_else(|| panic!("no {place}: {told}"));
+    assert!((1..LIMIT).contains(&left.parse().unwrap()), "{told}");
+    assert!(
+        rest.starts_with(&format!("bytes left of its memory limit of {LIMIT}")) && rest.contains("use fewer frames"),
+        "{told}"
+    );
+    assert_clean(&lab.b);
+    let path = group.path.clone();
+    drop(group);
+    assert!(!path.exists(), "{} is left", path.display());
+}
+
+/// A control group of its own with a memory limit, removed on drop.
+struct Group {
+    path: PathBuf,
+}
+
+impl Group {
+    /// Below the group of this process; with version 2, which allows no limits below a group with processes, below one
+    /// of the groups around it. `None` where no such group can be made.
+    fn with_limit(bytes: u64) -> Option<Self> {
+        let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+        // "ID:controllers:path"
+        groups.lines().find_map(|line| {
+            let mut fields = line.splitn(3, ':');
+            let (id, controllers, own) = (fields.next()?, fields.next()?, fields.next()?);
+            let (mount, file) = if controllers.split(',').any(|name| name == "memory") {
+                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+            } else if id == "0" {
+                ("/sys/fs/cgroup", "memory.max")
+            } else {
+                return None;
+            };
+            let name = format!("ringside-test-{}", std::process::id());
+            Path::new(own).ancestors().find_map(|around| {
+                let path = Path::new(mount).join(around.strip_prefix("/").ok()?).join(&name);
+                fs::create_dir(&path).ok()?;
+                let group = Self { path };
+                fs::write(group.path.join(file), bytes.to_string()).ok()?;
+                Some(group)
+            })
+        })
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Busy until the kernel is done with the last process.
+        if !wait_until(Duration::from_secs(5), || fs::remove_dir(&self.path).is_ok()) {
+            eprintln!("the control group {} could not be removed", self.path.display());
+        }
+    }
+}
