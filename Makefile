@@ -6,16 +6,19 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-guests test-fleet mutants audit fuzz bench cost install uninstall lint fmt docs clean root
+.PHONY: help setup build demo test test-guests test-fleet mutants audit fuzz bench cost install uninstall lint fmt docs clean root packages
 
 help: ## list the targets
 	@echo "Ringside: make TARGET, as root where it says so"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## install the packages that are missing (root only if there are any)
+setup: ## install missing packages (root), fetch the kernels and captures that tests need
 	@scripts/setup
 
-build: setup ## build the library, the tool and the gateway, optimised
+packages:
+	@scripts/setup --packages
+
+build: packages ## build the library, the tool and the gateway, optimised
 	$(CARGO) build --release
 	@scripts/split-symbols $(TARGET)/release/ringside $(TARGET)/release/ringside-gateway
 
@@ -34,32 +37,32 @@ test-guests: root ## run what takes long in guests: other NICs, all of the confo
 	@scripts/setup --guests
 	@scripts/test-guests
 
-test-fleet: root setup ## run what takes long with gateways: 50 kills under load; on etcd dead, paused, cut off, slow members; a line for each (root)
+test-fleet: root packages ## run what takes long with gateways: 50 kills under load; on etcd dead, paused, cut off, slow members; a line for each (root)
 	@scripts/test-fleet
 
 mutants: setup ## test the tests: change the code in small ways, and see a test fail for each; can be resumed
 	@scripts/audit --tools
 	@scripts/mutants
 
-audit: setup ## run checks whose tools are compiled from source; SINCE=COMMIT: mutants in what changed since
+audit: packages ## run checks whose tools are compiled from source; SINCE=COMMIT: mutants in what changed since
 	@scripts/audit $(SINCE)
 
-fuzz: setup ## fuzz the library and the gateway's decisions under AddressSanitizer, for FUZZ_SECONDS (60)
+fuzz: packages ## fuzz the library and the gateway's decisions under AddressSanitizer, for FUZZ_SECONDS (60)
 	@scripts/fuzz
 
-cost: setup ## instructions and nanoseconds of user code per packet, without a kernel
+cost: packages ## instructions and nanoseconds of user code per packet, without a kernel
 	@scripts/cost
 
-bench: root setup ## compare with other AF_XDP programs and crates, side by side, and measure the gateway (root)
+bench: root packages ## compare with other AF_XDP programs and crates, side by side, and measure the gateway (root)
 	@scripts/bench
 
-install: setup ## install the tool with its man pages, the gateway, and libringside for C: PREFIX (/usr/local), DESTDIR, …
+install: packages ## install the tool with its man pages, the gateway, and libringside for C: PREFIX (/usr/local), DESTDIR, …
 	@scripts/install
 
 uninstall: ## remove what install put there, with the same variables
 	@scripts/install --uninstall
 
-lint: setup ## check format, lints and the rules between crates
+lint: packages ## check format, lints and the rules between crates
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	@scripts/check
@@ -67,7 +70,7 @@ lint: setup ## check format, lints and the rules between crates
 fmt: ## format the code
 	$(CARGO) fmt --all
 
-docs: setup ## build the API documentation into target/doc
+docs: packages ## build the API documentation into target/doc
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --workspace --no-deps
 
 clean: ## remove everything that was built

@@ -56,10 +56,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ringside_nic::clock::{Far, Monotonic, Offset, Timestamp};
 
-pub use self::cache::Cache;
+pub use self::cache::{Cache, OFFLINE};
 pub use self::command::{GuestChild, GuestCommand};
 pub use self::config::{Acceleration, Accelerator, Agent, GuestConfig, Model, Nic, Wire};
-pub use self::kernel::{Kernel, OFFLINE};
+pub use self::kernel::Kernel;
 pub use self::package::Package;
 
 use self::arguments::{Files, arguments};

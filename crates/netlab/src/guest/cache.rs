@@ -1,151 +1,159 @@
-//! Where kernels for guests are kept from one run to the next.
+//! The folder that keeps fetched kernels and capture files.
 
-use std::fs::{self, File, TryLockError};
-use std::io;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::sync::Mutex;
 
+use super::package::Package;
 use super::prepare;
-use crate::{Result, name, wait_until};
+use crate::Result;
 
-/// File of an entry with the SHA-256 of each of its other files, as `sha256sum` writes it.
+/// Environment variable that forbids fetching, unless it is empty or "0": a missing entry is then
+/// an error. `.cargo/config.toml` sets it for all that cargo runs, so no test contacts a package
+/// server.
+pub const OFFLINE: &str = "RINGSIDE_OFFLINE";
+
+/// Root's cache, in which other users find entries, too.
+const SYSTEM: &str = "/var/cache/ringside";
+
+/// The digests of an entry's files, as `sha256sum` writes them. An entry without it is incomplete.
 const DIGESTS: &str = "SHA256SUMS";
 
-/// How long another process that fetches the same is waited for.
-const PATIENCE: Duration = Duration::from_mins(10);
+/// Fetches an entry. `scripts/setup` runs the same file.
+const FETCH: &str = include_str!("fetch.sh");
 
-/// A folder of things that can be fetched again: whoever removes it loses time and nothing else.
+/// A folder of files that can be fetched again: removing it costs time and nothing else.
 ///
-/// An entry is there whole or not at all, whatever happens meanwhile, and several processes may use the folder.
+/// An entry is verified by the SHA-256 of each file when a process first uses it. Several processes
+/// may use the folder.
 #[derive(Debug, Clone)]
 pub struct Cache {
     root: PathBuf,
+    /// A second folder, which is only read.
+    shared: Option<PathBuf>,
 }
 
 impl Cache {
-    /// The folder that `RINGSIDE_CACHE` names; else for root `/var/cache/ringside`, and for others `ringside` in
-    /// `XDG_CACHE_HOME` or in `~/.cache`.
+    /// Returns the folder that `RINGSIDE_CACHE` names. Without it root has `/var/cache/ringside`,
+    /// and others have `ringside` in `XDG_CACHE_HOME` or in `~/.cache`, and read what root has
+    /// fetched.
     ///
     /// # Errors
     ///
-    /// [`Error::Prepare`](crate::Error::Prepare) where none of these is set.
+    /// [`Error::Prepare`](crate::Error::Prepare) if none of these is set.
     pub fn usual() -> Result<Self> {
         let variable = |name| {
             std::env::var_os(name)
                 .filter(|value| !value.is_empty())
                 .map(PathBuf::from)
         };
-        let root = variable("RINGSIDE_CACHE")
-            .or_else(|| {
-                rustix::process::geteuid()
-                    .is_root()
-                    .then(|| "/var/cache/ringside".into())
-            })
-            .or_else(|| Some(variable("XDG_CACHE_HOME")?.join("ringside")))
-            .or_else(|| Some(variable("HOME")?.join(".cache/ringside")));
+        if let Some(root) = variable("RINGSIDE_CACHE") {
+            return Ok(Self::at(root));
+        }
+        if rustix::process::geteuid().is_root() {
+            return Ok(Self::at(SYSTEM));
+        }
+        let home = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
         let none = || prepare("find", "a folder for fetched kernels", "set RINGSIDE_CACHE to one");
-        root.map(|root| Self { root }).ok_or_else(none)
+        Ok(Self {
+            root: home.ok_or_else(none)?.join("ringside"),
+            shared: Some(SYSTEM.into()),
+        })
     }
 
-    /// This folder, which is made when it is needed.
+    /// Returns the cache in this folder, which the first fetch creates.
     pub fn at(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into() }
+        Self {
+            root: root.into(),
+            shared: None,
+        }
     }
 
-    /// Where something of this name is, or would be.
+    /// Returns the path of a file of this name, which need not exist.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
 
-    /// The path of an entry. One that is not there is made first: `make` gets an empty folder to fill.
-    pub(crate) fn entry(&self, name: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
-        let entry = self.root.join(name);
-        if entry.exists() {
-            return Ok(entry);
-        }
-        let failed = |source: io::Error| prepare("write into the cache", self.root.display(), source);
-        fs::create_dir_all(&self.root).map_err(failed)?;
-        let lock = File::create(self.root.join("lock")).map_err(failed)?;
-        let mut refused = None;
-        let locked = wait_until(PATIENCE, || match lock.try_lock() {
-            Ok(()) => true,
-            Err(TryLockError::WouldBlock) => entry.exists(),
-            Err(TryLockError::Error(error)) => refused.insert(error).raw_os_error().is_some(),
-        });
-        if let Some(error) = refused {
-            return Err(failed(error));
-        }
-        if !locked {
-            let reason = "another process has had its lock for ten minutes";
-            return Err(prepare("write into the cache", self.root.display(), reason));
-        }
-        if entry.exists() {
-            return Ok(entry);
-        }
-        self.remove_stale();
-        let made = self.root.join(name::unique("fetch").map_err(failed)?);
-        fs::create_dir(&made).map_err(failed)?;
-        make(&made)
-            .and_then(|()| write_digests(&made).map_err(failed))
-            .and_then(|()| fs::rename(&made, &entry).map_err(failed))
-            .inspect_err(|_| _ = fs::remove_dir_all(&made))?;
-        Ok(entry)
+    /// Returns the folder of a complete entry, without verifying it.
+    pub(crate) fn find(&self, name: &str) -> Option<PathBuf> {
+        let entries = [Some(&self.root), self.shared.as_ref()].into_iter().flatten();
+        entries
+            .map(|root| root.join(name))
+            .find(|entry| entry.join(DIGESTS).exists())
     }
 
-    /// Removes an entry with a file that is missing or differs from what was fetched.
-    pub(crate) fn remove_damaged(&self, name: &str) -> Result<()> {
-        let entry = self.root.join(name);
-        if !entry.exists() {
-            return Ok(());
-        }
-        let failed = |source: io::Error| prepare("verify", entry.display(), source);
-        let is_sound = Command::new("sha256sum")
-            .args(["--check", "--status", "--strict", DIGESTS])
-            .current_dir(&entry)
-            .stderr(Stdio::null())
-            .status()
-            .map_err(failed)?
-            .success();
-        if is_sound {
-            return Ok(());
-        }
-        fs::remove_dir_all(&entry).map_err(failed)
+    /// Returns the folder of an entry whose files have the recorded digests. Fetches nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Prepare`](crate::Error::Prepare) if the entry is missing or damaged.
+    pub fn entry(&self, name: &str) -> Result<PathBuf> {
+        let entry = self.find(name).ok_or_else(|| {
+            let reason = format!(
+                "it is not in {}: run scripts/setup, or scripts/setup --guests for make test-guests",
+                self.root.display()
+            );
+            prepare("find", format_args!("{name} in the cache"), reason)
+        })?;
+        verify(&entry).map(|()| entry)
     }
 
-    /// What killed processes left half made.
-    fn remove_stale(&self) {
-        for entry in fs::read_dir(&self.root).into_iter().flatten().flatten() {
-            if entry.file_name().to_str().is_some_and(name::is_stale) {
-                _ = fs::remove_dir_all(entry.path());
+    /// As [`entry`](Self::entry), for the kernel of a package, which is fetched if it is missing or
+    /// damaged.
+    pub(crate) fn kernel(&self, package: &Package) -> Result<PathBuf> {
+        let name = package.file_name();
+        let forbidden = std::env::var_os(OFFLINE).is_some_and(|value| !value.is_empty() && value != "0");
+        match self.entry(&name) {
+            Err(_) if !forbidden => {
+                self.fetch(package)?;
+                self.entry(&name)
             }
+            found => found,
         }
+    }
+
+    fn fetch(&self, package: &Package) -> Result<()> {
+        let package = package.to_string();
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", FETCH, "fetch.sh", "kernel"])
+            .arg(&self.root)
+            .arg(&package);
+        finished(&mut command).map_err(|reason| prepare("fetch the package", package, reason))
     }
 }
 
-/// Writes the digests of all files below a folder.
-fn write_digests(folder: &Path) -> io::Result<()> {
-    let digests = File::create(folder.join(DIGESTS))?;
-    let status = Command::new("find")
-        .args([
-            ".",
-            "-type",
-            "f",
-            "-not",
-            "-name",
-            DIGESTS,
-            "-exec",
-            "sha256sum",
-            "{}",
-            "+",
-        ])
-        .current_dir(folder)
-        .stdout(digests)
-        .status()?;
-    match status.success() {
-        true => Ok(()),
-        false => Err(io::Error::other(format!("sha256sum failed ({status})"))),
+/// Verifies the digests of an entry that this process has not verified yet.
+fn verify(entry: &Path) -> Result<()> {
+    static VERIFIED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    let mut verified = VERIFIED.lock().expect("not poisoned");
+    if verified.contains(entry) {
+        return Ok(());
     }
+    let mut command = Command::new("sha256sum");
+    // A guest has a copy with the modules that it needs.
+    command
+        .args(["--check", "--quiet", "--strict", "--ignore-missing", DIGESTS])
+        .current_dir(entry);
+    finished(&mut command).map_err(|reason| {
+        let reason = format!("{reason}\nIt is damaged: run scripts/setup, which fetches it again");
+        prepare("verify", entry.display(), reason)
+    })?;
+    verified.insert(entry.to_owned());
+    Ok(())
+}
+
+/// Runs a program; the error is what it printed.
+fn finished(command: &mut Command) -> Result<(), String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let done = command.stdin(Stdio::null()).output();
+    let done = done.map_err(|error| format!("cannot run {name}: {error}"))?;
+    if done.status.success() {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned();
+    Err(format!("{name} failed ({}):\n{}", done.status, text.trim_end()))
 }
 
 #[cfg(test)]

@@ -14,9 +14,6 @@ use crate::attach::vfio::{driver_of, modalias_of};
 /// Environment variable that chooses [`Kernel::usual`].
 const CHOICE: &str = "RINGSIDE_GUEST_KERNEL";
 
-/// Environment variable that forbids to fetch kernels, unless it is empty or "0".
-pub const OFFLINE: &str = "RINGSIDE_OFFLINE";
-
 /// A kernel and its modules, as files on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -60,7 +57,7 @@ impl Kernel {
             "host" => Self::host().ok(),
             package => {
                 let package: Package = package.parse().ok()?;
-                Self::inside(&Cache::usual().ok()?.path(&package.file_name())).ok()
+                Self::inside(&Cache::usual().ok()?.find(&package.file_name())?).ok()
             }
         }
     }
@@ -117,45 +114,14 @@ impl Kernel {
         })
     }
 
-    /// Returns the kernel of a package, which is fetched unless the cache has it: some 120 MB with its modules, unpacked as much.
+    /// Returns the kernel of a package. It is fetched unless the cache has it: some 120 MB with its modules.
     ///
     /// # Errors
     ///
-    /// [`Error::Prepare`](crate::Error::Prepare) without apt, without a network, without such a package, or if it has no kernel;
-    /// and at once where the cache does not have it and [`OFFLINE`] is set.
+    /// [`Error::Prepare`](crate::Error::Prepare) if the entry in the cache is damaged, if it is missing and the
+    /// variable `RINGSIDE_OFFLINE` forbids fetching, or if apt cannot fetch it; the text has apt's own messages.
     pub fn package(package: &Package, cache: &Cache) -> Result<Self> {
-        Self::from_cache(package, cache, is_offline())
-    }
-
-    fn from_cache(package: &Package, cache: &Cache, is_offline: bool) -> Result<Self> {
-        let entry = cache.path(&package.file_name());
-        if is_offline && !entry.exists() {
-            let reason = format!(
-                "it is not in {}, and {OFFLINE} forbids to fetch it. `scripts/setup` fetches what `make test` boots, \
-                 `scripts/setup --guests` what `make test-guests` boots",
-                entry.display()
-            );
-            return Err(prepare("find the kernel", package, reason));
-        }
-        // Of a kernel's packages these have files of it; the others are for systems that boot it.
-        let parts = ["linux-image-", "linux-binary-", "linux-modules-"];
-        let also = |name: &str| parts.iter().any(|part| name.starts_with(part));
-        let folder = cache.entry(&package.file_name(), |folder| {
-            package.unpack(folder, also)?;
-            Self::inside(folder).map(drop)
-        })?;
-        Self::inside(&folder)
-    }
-
-    /// Returns the kernel of a package as [`Kernel::package`] does, after it has compared each file in the cache with its
-    /// SHA-256. A kernel with a file that is missing or damaged is fetched again.
-    ///
-    /// # Errors
-    ///
-    /// As [`Kernel::package`].
-    pub fn verified(package: &Package, cache: &Cache) -> Result<Self> {
-        cache.remove_damaged(&package.file_name())?;
-        Self::package(package, cache)
+        Self::inside(&cache.kernel(package)?)
     }
 
     #[cfg(test)]
@@ -193,10 +159,6 @@ impl Kernel {
             modules,
         })
     }
-}
-
-fn is_offline() -> bool {
-    std::env::var_os(OFFLINE).is_some_and(|value| !value.is_empty() && value != "0")
 }
 
 /// What [`Kernel::named`] is to take without a name.

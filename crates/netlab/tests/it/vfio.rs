@@ -63,7 +63,7 @@ fn in_a_guest(test: &str) {
     config.memory_mib = 3072;
     // An emulated CPU has AMD's virtualisation.
     config.modules = ["vfio-pci", "vfio_iommu_type1", "kvm-amd"].map(str::to_owned).to_vec();
-    config.programs = ["sh", "ip", "ls", "ping", QEMU].map(Into::into).to_vec();
+    config.programs = ["sh", "ip", "ls", "ping", "sha256sum", QEMU].map(Into::into).to_vec();
     config.files = files(&kernel);
     let guest = Guest::start(&config).expect("a guest");
     eprintln!("{}, ready after {:?}", guest.accelerator().name(), guest.boot_time());
@@ -90,6 +90,9 @@ fn files(kernel: &Kernel) -> Vec<PathBuf> {
     ];
     let mut files = system.map(PathBuf::from).to_vec();
     files.push(kernel.image.clone());
+    // The cache's record of these files, if they are of the cache.
+    let digests = kernel.image.ancestors().map(|folder| folder.join("SHA256SUMS"));
+    files.extend(digests.filter(|path| path.exists()));
     // Debian's packages have none.
     files.extend(
         [kernel.modules.join("modules.builtin")]

@@ -11,19 +11,19 @@ use pcap_file::pcapng::{Block, PcapNgReader};
 use ringside_gateway_core::table::Encapsulation;
 use ringside_gateway_core::testing::Sent;
 use ringside_gateway_core::testing::corpus::{VNI, gateway, host};
+use ringside_netlab::guest::Cache;
 
 use crate::common::privileged;
 use crate::gateway::bed::{Bed, Wanted, in_namespace};
 use crate::gateway::corpus::compare;
 
-/// Returns the folder that `scripts/setup` puts them into, or the one that `RINGSIDE_CAPTURES` names.
+/// Returns the folder that `RINGSIDE_CAPTURES` names, else that of the cache, whose digests are verified.
 fn folder() -> PathBuf {
-    let variable = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let in_cache = || {
-        let cache = variable("RINGSIDE_CACHE").unwrap_or_else(|| "/var/cache/ringside".into());
-        cache.join("captures")
-    };
-    variable("RINGSIDE_CAPTURES").unwrap_or_else(in_cache)
+    let in_cache = || Cache::usual().and_then(|cache| cache.entry("captures"));
+    env::var_os("RINGSIDE_CAPTURES").map_or_else(
+        || in_cache().unwrap_or_else(|error| panic!("no capture files: {error}")),
+        PathBuf::from,
+    )
 }
 
 /// The Ethernet frames of a capture file, with their comments; none of what is neither of the two formats.
@@ -114,14 +114,8 @@ fn captures_of_others() {
         return;
     }
     let folder = folder();
-    let files = fs::read_dir(&folder).unwrap_or_else(|error| {
-        panic!(
-            "no captures in {} ({error}): scripts/setup fetches them",
-            folder.display()
-        )
-    });
     let mut all = Vec::new();
-    for file in files {
+    for file in fs::read_dir(&folder).unwrap() {
         let path = file.unwrap().path();
         if path.is_dir() {
             continue;

@@ -104,9 +104,12 @@ fn what_nothing_goes_without_is_no_success() {
     // A kernel that was fetched before, without modules.
     let cache = format!("RINGSIDE_CACHE={}", scratch.path("cache").display());
     let cached = ["/usr/bin/env", cache.as_str()];
-    let modules = scratch.path("cache/linux-image-some@here/usr/lib/modules/9.9.9");
+    let entry = scratch.path("cache/linux-image-some@here");
+    let modules = entry.join("usr/lib/modules/9.9.9");
     std::fs::create_dir_all(modules.join("kernel")).expect("a folder");
-    std::fs::write(modules.join("vmlinuz"), "").expect("written");
+    for file in [modules.join("vmlinuz"), entry.join("SHA256SUMS")] {
+        std::fs::write(file, "").expect("written");
+    }
     let keys = "kernel = \"linux-image-some/here\"\nmodules = [\"no-such\"]\n";
     let no_module = host.to_owned() + &guest("vm", "tap-bridge", keys);
     let told = format!(
