@@ -41,12 +41,18 @@ pub fn wait_until(timeout: Duration, mut condition: impl FnMut() -> bool) -> boo
 #[must_use]
 #[track_caller]
 pub fn is_root() -> bool {
-    use ringside_nic::host::{Cap, Capabilities};
-    let able = Capabilities::effective().is_ok_and(|caps| caps.has(Cap::SysAdmin) && caps.has(Cap::NetAdmin));
+    let able = has_root();
     if !able {
         skip("root (CAP_SYS_ADMIN and CAP_NET_ADMIN)");
     }
     able
+}
+
+/// Returns what [`is_root`] does, and skips nothing: for a test of which only a part needs root.
+#[must_use]
+pub fn has_root() -> bool {
+    use ringside_nic::host::{Cap, Capabilities};
+    Capabilities::effective().is_ok_and(|caps| caps.has(Cap::SysAdmin) && caps.has(Cap::NetAdmin))
 }
 
 /// A host, and one that a guest could be attached to: `a` reaches it, `b` is its uplink.

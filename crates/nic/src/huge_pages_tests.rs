@@ -1,3 +1,5 @@
+use ringside_netlab::testing::skip_unsupported;
+
 use super::*;
 
 /// Whether the kernel knows that huge pages are wanted for all of it.
@@ -70,7 +72,7 @@ impl Drop for Memory {
 #[test]
 fn what_is_large_is_asked_for() {
     if !std::fs::exists("/sys/kernel/mm/transparent_hugepage").expect("sysfs") {
-        return;
+        return skip_unsupported("transparent huge pages (CONFIG_TRANSPARENT_HUGEPAGE)");
     }
     for bytes in [LARGE, LARGE + 1, HUGE - 4096, 64 << 20] {
         let mut given = Memory::new(bytes, false);

@@ -20,7 +20,7 @@ use ringside_measure::latency::Latency;
 use ringside_measure::probe::{Clock, HEADER_LEN, Kind, Probe};
 use ringside_measure::schema::{Outcome, StageResult, TraceResult, TracedPath};
 use ringside_measure::trace::{Culprit, DisturberKind, Point, Stage};
-use ringside_netlab::testing::{has_cpus, is_root};
+use ringside_netlab::testing::{has_cpus, has_root, is_root};
 use ringside_netlab::{End, Lab};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
@@ -537,7 +537,7 @@ fn bad_input_is_refused_with_a_reason() {
         let message = refused(line);
         assert!(message.contains(words), "{line}: {message}");
     }
-    if is_root() {
+    if has_root() {
         let message = tool("trace --session 4711 -t 0.3").end().bad();
         assert!(message.contains("no probe of session 4711"), "{message}");
         let message = tool("trace --lab veth --receivers af-xdp-zero-copy --no-cost -t 0.2")

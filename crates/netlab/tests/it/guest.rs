@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use ringside_netlab::guest::{Agent, Guest, GuestConfig, Kernel, Model, Nic, Wire};
-use ringside_netlab::testing::is_root;
+use ringside_netlab::testing::has_root;
 use ringside_netlab::{Error, GuestTap, Namespace, wait_until};
 use ringside_nic::clock::Timestamp;
 use ringside_nic::process::start_time;
@@ -40,7 +40,7 @@ fn a_guest_does_what_it_is_told_and_its_crash_is_an_error() {
     let folder = tempfile();
     let console = folder.join("console");
     config.console = Some(console.clone());
-    let host = is_root().then(|| wire(&mut config));
+    let host = has_root().then(|| wire(&mut config));
     let guest = Guest::start(&config).expect("a guest");
     assert_eq!(guest.release(), config.kernel.release);
     eprintln!("{} after {:?}", guest.accelerator().name(), guest.boot_time());

@@ -194,7 +194,7 @@ fn what_iperf3_did_is_beside_what_it_was_asked_for() {
     else {
         // On a machine that is given away while measuring a cell may have no quiet turn, and says so.
         assert!(result.cells.iter().any(|cell| cell.turns_left_out > 0), "{result:#?}");
-        return;
+        return ringside_netlab::testing::skip_unsupported("a turn without CPU steal");
     };
     let [tcp, udp] = cell.loads.as_slice() else {
         panic!("{cell:#?}")

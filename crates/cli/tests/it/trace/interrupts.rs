@@ -5,6 +5,8 @@ use std::fs::{self, File};
 use std::io::{Seek as _, Write as _};
 use std::path::Path;
 
+use ringside_netlab::testing::skip_unsupported;
+
 use super::*;
 
 /// How long the receiver's CPU is somebody else's, and how seldom: most packets meet nothing.
@@ -161,8 +163,7 @@ fn the_way_out_of_an_idle_state_is_named_where_there_is_one() {
         all.push(idle_percent);
         // On a machine where others have the CPU there may be no such packet.
         if all.iter().filter(|percent| **percent < 50).count() >= 3 {
-            eprintln!("the CPU is busy: idle for {all:?} %");
-            return;
+            return skip_unsupported(&format!("an idle CPU: CPU 1 was idle for {all:?} %"));
         }
     }
     panic!("no exit from an idle state is named, although the CPU was idle for {all:?} %");

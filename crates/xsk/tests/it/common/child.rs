@@ -50,7 +50,7 @@ pub fn again(lab: &Lab, part: &str) -> Command {
 fn as_child(mut command: Command, lab: &Lab, part: &str) -> Command {
     let child = format!("{}::child", module(Location::caller()));
     command
-        .args(["--exact", &child, "--nocapture", "--test-threads=1"])
+        .args(["--exact", &child, "--ignored", "--nocapture", "--test-threads=1"])
         .env(PART, part)
         .env(INTERFACE, lab.b.interface.name())
         .stdin(Stdio::null())
@@ -66,11 +66,11 @@ fn module(place: &Location<'_>) -> String {
     first.as_os_str().to_string_lossy().trim_end_matches(".rs").to_owned()
 }
 
-/// Which part to play on which interface; nothing to do in the process that runs the tests.
-pub fn part() -> Option<(String, Interface)> {
-    let part = std::env::var(PART).ok()?;
+/// Returns which part to play on which interface.
+pub fn part() -> (String, Interface) {
+    let part = std::env::var(PART).expect("a part");
     let interface = std::env::var(INTERFACE).expect("an interface");
-    Some((part, Interface::by_name(&interface).expect("in the namespace")))
+    (part, Interface::by_name(&interface).expect("in the namespace"))
 }
 
 /// What a child said after "says: ".

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use ringside_bpf::testing::pass;
-use ringside_netlab::testing::is_root;
+use ringside_netlab::testing::{is_root, skip_unsupported};
 use ringside_netlab::{End, Lab, VethConfig};
 use ringside_nic::Steering;
 use ringside_nic::changes::{Changes, Undo};
@@ -401,7 +401,7 @@ pub fn row_wired<O: Into<Outcome>>(name: &str, run: impl Fn(&Lab, Case) -> O + S
     let row = Row::new(name, std::any::type_name_of_val(&run));
     if let Err(answer) = zero_copy() {
         row.write(["zero-copy", "", ""], "skipped", answer);
-        return;
+        return skip_unsupported(&format!("zero-copy: {answer}"));
     }
     let _turn = turn();
     let run = Arc::new(run);
