@@ -46,7 +46,7 @@ mod package;
 use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read as _};
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -67,6 +67,7 @@ use self::link::{Answers, Link};
 use self::machine::{Folder, Machine, last_lines};
 use self::message::{Answer, PIECE, Request};
 use crate::attach::process::is_program;
+use crate::sys::attach_queue;
 use crate::{Error, Result};
 
 /// The emulator's program.
@@ -400,6 +401,9 @@ fn start(
                 Wire::Hub(_) | Wire::VhostUser { .. } | Wire::Vfio(_) => &[],
                 Wire::Tap(tap) => tap.queues(),
             };
+            // A QEMU that was killed has left those detached that its guest did not use, and the next
+            // one aborts if it cannot detach them.
+            queues.iter().try_for_each(|queue| attach_queue(queue.as_fd()))?;
             // Copies, which are QEMU's: the devices stay the caller's.
             let copies = queues.iter().map(OwnedFd::try_clone).collect::<io::Result<Vec<_>>>()?;
             files.taps.push(copies.iter().map(|copy| copy.as_raw_fd()).collect());

@@ -116,3 +116,33 @@ fn attach_tap(tun: BorrowedFd<'_>, name: &str, more: libc::c_int) -> io::Result<
         Ok(())
     }
 }
+
+/// Attaches a queue of a TAP or macvtap device that a program has detached. One that is attached
+/// stays as it is.
+pub(crate) fn attach_queue(queue: BorrowedFd<'_>) -> io::Result<()> {
+    match set_queue(queue, libc::IFF_ATTACH_QUEUE) {
+        // https://elixir.bootlin.com/linux/v6.18/C/ident/tun_set_queue
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
+        done => done,
+    }
+}
+
+/// Attaches or detaches a queue, as the flag says.
+pub(crate) fn set_queue(queue: BorrowedFd<'_>, flag: libc::c_int) -> io::Result<()> {
+    // SAFETY: a structure of numbers and of a union of such; all zeros are valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "0x200 and 0x400: the field is as long as the flags are"
+    )]
+    let flags = flag as libc::c_short;
+    request.ifr_ifru.ifru_flags = flags;
+    // SAFETY: TUNSETQUEUE reads one `ifreq`, which lives for the call.
+    // https://elixir.bootlin.com/linux/v6.18/C/ident/__tun_chr_ioctl
+    let done = unsafe { libc::ioctl(queue.as_raw_fd(), libc::TUNSETQUEUE, &raw const request) };
+    if done < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}

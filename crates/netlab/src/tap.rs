@@ -153,3 +153,7 @@ fn open(ns: &Namespace, make: impl FnOnce(BorrowedFd<'_>) -> io::Result<()> + Se
         source,
     })
 }
+
+#[cfg(test)]
+#[path = "tap_tests.rs"]
+mod tests;
