@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-guests test-fleet mutants audit fuzz bench cost install uninstall lint fmt docs clean root packages
+.PHONY: help setup build demo test test-guests test-fleet mutants audit fuzz bench cost install uninstall check fmt docs clean root packages
 
 help: ## list the targets
 	@echo "Ringside: make TARGET, as root where it says so"
@@ -62,10 +62,11 @@ install: packages ## install the tool with its man pages, the gateway, and libri
 uninstall: ## remove what install put there, with the same variables
 	@scripts/install --uninstall
 
-lint: packages ## check format, lints and the rules between crates
+check: packages ## check format, lints, the rules between crates, and run the unit tests; without root
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	@scripts/check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(CARGO) test --locked --workspace --lib --bins
 
 fmt: ## format the code
 	$(CARGO) fmt --all

@@ -244,7 +244,13 @@ fn what_is_to_stay_survives_its_process() {
     let before = now(&bed, &list);
     let mut command = bed.end().ns.command(std::env::current_exe().unwrap());
     command
-        .args(["--exact", "knobs::keeper", "--ignored", "--nocapture", "--test-threads=1"])
+        .args([
+            "--exact",
+            "knobs::keeper",
+            "--ignored",
+            "--nocapture",
+            "--test-threads=1",
+        ])
         .env("RINGSIDE_TEST_KEEPER", &bed.directory);
     let mut keeper = command.spawn().unwrap();
     let set = || now(&bed, &list) == list.each_ref().map(|(_, value)| *value) && bed.directory.join("kept").exists();

@@ -18,7 +18,13 @@ const PART: &str = "RINGSIDE_TEST_PART";
 fn play(bed: &Bed, part: &str) -> Player {
     let mut command = bed.end().ns.command(std::env::current_exe().unwrap());
     command
-        .args(["--exact", "recover::child", "--ignored", "--nocapture", "--test-threads=1"])
+        .args([
+            "--exact",
+            "recover::child",
+            "--ignored",
+            "--nocapture",
+            "--test-threads=1",
+        ])
         .env(PART, part)
         .env(STATE_DIR, &bed.directory)
         .stdin(Stdio::piped())
