@@ -88,3 +88,64 @@ impl fmt::Display for Error {
 }
 
 impl core::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use std::string::ToString;
+
+    use super::*;
+
+    /// Each says the layer, and the figures that decide.
+    #[test]
+    fn errors_say_what_was_found() {
+        let layer = "UDP header";
+        for (error, parts) in [
+            (
+                Error::Truncated {
+                    layer,
+                    need: 8,
+                    have: 7,
+                },
+                [layer, "8 bytes", "7"],
+            ),
+            (
+                Error::Malformed {
+                    layer,
+                    field: "length",
+                    value: 5,
+                },
+                [layer, "`length`", "0x5"],
+            ),
+            (
+                Error::Unsupported {
+                    layer,
+                    field: "version",
+                    value: 1,
+                },
+                [layer, "`version`", "0x1"],
+            ),
+            (
+                Error::NoRoom {
+                    layer,
+                    need: 8,
+                    have: 7,
+                },
+                [layer, "8", "7"],
+            ),
+            (
+                Error::TooLong {
+                    layer,
+                    most: 65_527,
+                    have: 70_000,
+                },
+                [layer, "70000", "65527"],
+            ),
+            (Error::FamilyMismatch, ["UDP flow", "IPv4", "IPv6"]),
+        ] {
+            let text = error.to_string();
+            for part in parts {
+                assert!(text.contains(part), "no {part} in {text}");
+            }
+        }
+    }
+}

@@ -66,3 +66,29 @@ impl fmt::Display for Protocol {
         f.write_str(name)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::string::ToString;
+
+    use super::*;
+
+    /// Those whose headers begin with two ports: RFC 768, 9293, 4340 §5.1, 9260 §3.1, 3828 §3.
+    #[test]
+    fn ports_are_where_the_rfcs_have_them() {
+        let with_ports: std::vec::Vec<u8> = (0..=255).filter(|&number| Protocol(number).has_ports()).collect();
+        assert_eq!(with_ports, [6, 17, 33, 132, 136]);
+    }
+
+    #[test]
+    fn protocols_have_names_or_numbers() {
+        for (protocol, name) in [
+            (Protocol::TCP, "TCP"),
+            (Protocol::UDP_LITE, "UDP-Lite"),
+            (Protocol::ICMPV6, "ICMPv6"),
+            (Protocol(253), "protocol 253"),
+        ] {
+            assert_eq!(protocol.to_string(), name);
+        }
+    }
+}

@@ -56,9 +56,18 @@ fn addresses_as_text() {
 }
 
 #[test]
+fn types_and_errors_as_text() {
+    assert_eq!(EtherType::IPV6.to_string(), "0x86dd");
+    assert_eq!(EtherType(6).to_string(), "0x0006");
+    let error = MacAddrParseError.to_string();
+    assert!(error.contains("02:00:00:00:00:01"), "no example in {error}");
+}
+
+#[test]
 fn group_addresses() {
     assert!(MacAddr::BROADCAST.is_multicast() && MacAddr::BROADCAST.is_broadcast());
-    assert!(MacAddr([0x33, 0x33, 0, 0, 0, 1]).is_multicast());
+    let all_nodes = MacAddr([0x33, 0x33, 0, 0, 0, 1]);
+    assert!(all_nodes.is_multicast() && !all_nodes.is_broadcast());
     assert!(!MacAddr([2, 0, 0, 0, 0, 1]).is_multicast());
 }
 

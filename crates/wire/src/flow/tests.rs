@@ -373,6 +373,50 @@ fn of_tcp_too() {
     assert!(complete_checksum(&mut [0; 60]).is_err());
 }
 
+/// RFC 768: a UDP checksum that is computed as zero is sent as all ones. RFC 9293 has no such rule for TCP.
+#[test]
+fn a_completed_checksum_of_zero_is_all_ones_in_udp_alone() {
+    for protocol in [Protocol::UDP, Protocol::TCP] {
+        let flow = flow("[fd00::1]:1", "[fd00::2]:2");
+        let mut frame = frame(&flow, &[0; 32]);
+        let ip = flow.header_len() - 8;
+        frame[20] = protocol.0;
+        let at = ip + if protocol == Protocol::UDP { 6 } else { 16 };
+        let pseudo = pseudo(&flow, protocol, 40);
+        // The last word of the payload has the sum end up at 0xffff.
+        frame[at..at + 2].fill(0);
+        let missing = pseudo.bytes(&frame[ip..]).finish();
+        let end = frame.len();
+        frame[end - 2..].copy_from_slice(&missing.to_be_bytes());
+        frame[at..at + 2].copy_from_slice(&pseudo.fold().to_be_bytes());
+        assert_eq!(complete_checksum(&mut frame), Ok(true));
+        let expected = if protocol == Protocol::UDP { [0xff; 2] } else { [0; 2] };
+        assert_eq!(frame[at..at + 2], expected, "{protocol}");
+    }
+}
+
+#[test]
+fn a_tcp_header_that_ends_before_its_checksum_is_truncated() {
+    let mut frame = frame(&flow("[fd00::1]:1", "[fd00::2]:2"), &[0; 9]);
+    frame[20] = Protocol::TCP.0;
+    assert_eq!(
+        complete_checksum(&mut frame),
+        Err(Error::Truncated {
+            layer: "TCP header",
+            need: 18,
+            have: 17
+        })
+    );
+}
+
+#[test]
+fn hops_are_those_of_the_flow() {
+    for (addresses, at) in [(["10.0.0.1:1", "10.0.0.2:2"], 22), (["[fd00::1]:1", "[fd00::2]:2"], 21)] {
+        let frame = frame(&flow(addresses[0], addresses[1]), b"data");
+        assert_eq!(frame[at], 7, "{addresses:?}");
+    }
+}
+
 fn pseudo(flow: &UdpFlow, protocol: Protocol, len: usize) -> Sum {
     let len = u16::try_from(len).unwrap();
     match (flow.src.ip(), flow.dst.ip()) {

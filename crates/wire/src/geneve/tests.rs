@@ -21,6 +21,16 @@ fn a_header_is_what_the_rfc_says() {
     assert!(!packet.is_control() && !packet.has_critical_options());
 }
 
+/// RFC 8926 §3.4: O is bit 7 and C bit 6 of the second byte.
+#[test]
+fn the_two_flags_are_told_apart() {
+    for (byte, flags) in [(0x80, (true, false)), (0x40, (false, true)), (0x3f, (false, false))] {
+        let packet = [0, byte, 0x65, 0x58, 0, 0, 1, 0];
+        let packet = Packet::parse(&packet).unwrap();
+        assert_eq!((packet.is_control(), packet.has_critical_options()), flags, "{byte:#x}");
+    }
+}
+
 #[test]
 fn options_are_read_in_their_order() {
     let packet = Packet::parse(&WITH_OPTIONS).unwrap();
@@ -85,6 +95,11 @@ fn what_is_no_geneve_is_refused() {
     );
     for len in 0..HEADER_LEN + 12 {
         let error = Packet::parse(&WITH_OPTIONS[..len]).unwrap_err();
-        assert!(matches!(error, Error::Truncated { have, .. } if have == len), "{error}");
+        // Header, then options: each as a whole.
+        let needed = if len < HEADER_LEN { HEADER_LEN } else { HEADER_LEN + 12 };
+        assert!(
+            matches!(error, Error::Truncated { have, need, .. } if have == len && need == needed),
+            "{error}"
+        );
     }
 }

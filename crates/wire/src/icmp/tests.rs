@@ -163,6 +163,59 @@ fn errors_by_hand() {
     assert!(quoted.upper.is_empty());
 }
 
+/// The types of RFC 792 and RFC 4443 §2.1.
+#[test]
+fn each_type_of_error_has_its_kind() {
+    use ErrorKind::{ParameterProblem, TimeExceeded, TooBig, Unreachable};
+    for (message_type, kind) in [(3, Unreachable), (11, TimeExceeded), (12, ParameterProblem)] {
+        let message = [message_type, 0, 0, 0, 0, 0, 0, 0];
+        let error = ErrorMessage::parse_v4(&message).unwrap();
+        assert_eq!(error.kind, kind, "type {message_type}");
+    }
+    for (message_type, kind) in [
+        (1, Unreachable),
+        (2, TooBig { mtu: 1280 }),
+        (3, TimeExceeded),
+        (4, ParameterProblem),
+    ] {
+        let message = [message_type, 0, 0, 0, 0, 0, 5, 0];
+        let error = ErrorMessage::parse_v6(&message).unwrap();
+        assert_eq!(error.kind, kind, "type {message_type}");
+    }
+}
+
+/// A header without options, of the fragment that begins with byte 1480.
+#[test]
+fn a_quoted_fragment_says_where_it_belongs() {
+    let mut quote = QUOTE;
+    quote[0] = 0x45;
+    quote[6..8].copy_from_slice(&(0x2000_u16 | 1480 / 8).to_be_bytes());
+    let quoted = Quoted::parse_v4(&quote).unwrap();
+    assert_eq!(quoted.fragment_offset, 1480);
+    assert_eq!(quoted.upper, &QUOTE[20..]);
+}
+
+#[test]
+fn a_router_advertises_itself_as_one() {
+    for (router, solicited, override_cache, flags) in [
+        (true, false, false, 0x80),
+        (false, true, false, 0x40),
+        (false, false, true, 0x20),
+        (true, true, true, 0xe0),
+    ] {
+        let advertisement = NeighborAdvertisement {
+            target: ip("fe80::2"),
+            target_mac: MacAddr([2, 0, 0, 0, 0, 2]),
+            router,
+            solicited,
+            override_cache,
+        };
+        let mut out = [0u8; 32];
+        advertisement.emit(&mut out, ip("fe80::2"), ip("fe80::1")).unwrap();
+        assert_eq!(out[4], flags);
+    }
+}
+
 #[test]
 fn errors_that_are_none() {
     let kinds = |message: [u8; 8]| {
@@ -188,7 +241,14 @@ fn errors_that_are_none() {
         Quoted::parse_v4(&QUOTE[..23]),
         Err(Error::Truncated { need: 24, .. })
     ));
-    assert!(matches!(Quoted::parse_v6(&[0x45; 60]), Err(Error::Malformed { .. })));
+    assert!(matches!(
+        Quoted::parse_v6(&[0x45; 60]),
+        Err(Error::Malformed {
+            field: "version",
+            value: 4,
+            ..
+        })
+    ));
 }
 
 proptest! {

@@ -27,6 +27,35 @@ fn reads_a_known_header() {
 }
 
 #[test]
+fn options_are_a_part_of_the_header() {
+    let mut bytes = [0u8; 48];
+    bytes[..20].copy_from_slice(&HEADER);
+    (bytes[0], bytes[3]) = (0x46, 34);
+    let packet = Packet::parse(&bytes).unwrap();
+    assert_eq!((packet.header_len(), packet.total_len()), (24, 34));
+    assert_eq!(packet.payload().len(), 10);
+}
+
+/// RFC 791 §3.1: DF is bit 14, MF bit 13, and the offset below counts eights of bytes.
+#[test]
+fn fragments_are_told_by_flag_and_offset() {
+    for (word, more, offset, is_fragment) in [
+        (0x0000_u16, false, 0, false),
+        (0x4000, false, 0, false),
+        (0x2000, true, 0, true),
+        (0x0001, false, 8, true),
+        (0x3fff, true, 65_528, true),
+    ] {
+        let mut bytes = [0u8; 120];
+        bytes[..20].copy_from_slice(&HEADER);
+        bytes[6..8].copy_from_slice(&word.to_be_bytes());
+        let packet = Packet::parse(&bytes).unwrap();
+        let found = (packet.more_fragments(), packet.fragment_offset(), packet.is_fragment());
+        assert_eq!(found, (more, offset, is_fragment), "{word:#x}");
+    }
+}
+
+#[test]
 fn writes_the_known_header() {
     let header = Header {
         payload_len: 95,

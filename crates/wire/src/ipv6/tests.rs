@@ -17,6 +17,25 @@ fn packet(next_header: Protocol, payload: &[u8]) -> Vec<u8> {
 }
 
 #[test]
+fn the_total_length_is_header_and_payload() {
+    let bytes = packet(Protocol::UDP, &[0; 9]);
+    assert_eq!(Packet::parse(&bytes).unwrap().total_len(), 49);
+}
+
+/// The first fragment has what comes behind the fragment header, and another has not (RFC 8200 §4.5).
+#[test]
+fn only_the_first_fragment_is_followed() {
+    let options = [17, 0, 1, 4, 0, 0, 0, 0];
+    for (offset, protocol) in [(0, Protocol::UDP), (8, Protocol::DESTINATION_OPTIONS)] {
+        let fragment = [60, 0, 0, offset | 1, 0, 0, 0, 9];
+        let bytes = packet(Protocol::FRAGMENT, &[&fragment[..], &options, &[0; 8]].concat());
+        let upper = Packet::parse(&bytes).unwrap().upper_layer().unwrap();
+        assert_eq!(upper.protocol, protocol, "offset {offset}");
+        assert_eq!(upper.fragment.unwrap().offset, usize::from(offset));
+    }
+}
+
+#[test]
 fn writes_and_reads_a_known_header() {
     let header = Header {
         src: "2001:db8::1".parse().unwrap(),

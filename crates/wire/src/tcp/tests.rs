@@ -42,10 +42,24 @@ fn what_takes_sequence_numbers() {
     }
 }
 
+/// RFC 9293 §3.2: nothing counts behind the end of the options, whatever the bytes there look like.
+#[test]
+fn the_end_of_options_ends_them() {
+    for (first, scale) in [([1, 1], Some(7)), ([0, 2], None)] {
+        let mut bytes = [0; HEADER_LEN + 8];
+        Header::new(1, 2, Flags::SYN).emit(&mut bytes).unwrap();
+        bytes[12] = 7 << 4;
+        bytes[HEADER_LEN..].copy_from_slice(&[first[0], first[1], 3, 3, 7, 1, 1, 1]);
+        let segment = Segment::parse(&bytes).unwrap();
+        assert_eq!(segment.options().window_scale, scale, "{first:?}");
+    }
+}
+
 #[test]
 fn flags_are_named() {
     assert_eq!(format!("{:?}", Flags::SYN | Flags::ACK), "SYN|ACK");
     assert_eq!(format!("{:?}", Flags(0)), "none");
+    assert_eq!(Flags::FIN | Flags::FIN | Flags::ACK, Flags(0x11));
     assert_eq!(Flags(0xff).of_state(), Flags(0x17));
     assert!(!Flags::SYN.has(Flags::SYN | Flags::ACK));
 }
