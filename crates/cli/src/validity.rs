@@ -28,15 +28,7 @@ static LOST: Mutex<Option<String>> = Mutex::new(None);
 
 /// From now on. Takes two milliseconds.
 pub(crate) fn begin() {
-    let mark = Mark {
-        at: Timestamp::now(),
-        times: CpuTimes::read().ok(),
-        clocksource: clocksource(),
-        boottime: Offset::measure(),
-        realtime: Offset::measure(),
-        counter: FastClock::new(),
-    };
-    *MARK.lock().unwrap_or_else(PoisonError::into_inner) = Some(mark);
+    *MARK.lock().unwrap_or_else(PoisonError::into_inner) = Some(Mark::now());
 }
 
 /// A clock of a measuring thread has lost the counter that it read.
@@ -47,12 +39,25 @@ pub(crate) fn counter_lost(reason: &str) {
 /// Until now: whether the result can be believed. `None` where nothing was begun.
 pub(crate) fn end(result: &Outcome) -> Option<Validity> {
     let mut mark = MARK.lock().unwrap_or_else(PoisonError::into_inner);
-    let facts = mark.as_mut()?.facts(Rounds::of(result));
+    let lost = LOST.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let facts = mark.as_mut()?.facts(Rounds::of(result), lost);
     Some(judge(&facts))
 }
 
 impl Mark {
-    fn facts(&mut self, rounds: Option<Rounds>) -> Facts {
+    fn now() -> Self {
+        Self {
+            at: Timestamp::now(),
+            times: CpuTimes::read().ok(),
+            clocksource: clocksource(),
+            boottime: Offset::measure(),
+            realtime: Offset::measure(),
+            counter: FastClock::new(),
+        }
+    }
+
+    /// Returns what happened since. `lost` is why a measuring thread lost the counter that it read.
+    fn facts(&mut self, rounds: Option<Rounds>, lost: Option<String>) -> Facts {
         let (boottime, realtime) = (
             Offset::<Monotonic, Boottime>::measure(),
             Offset::<Monotonic, Realtime>::measure(),
@@ -72,7 +77,7 @@ impl Mark {
                 .clone()
                 .zip(clocksource())
                 .map(|(before, after)| [before, after]),
-            counter: self.counter(),
+            counter: lost.or_else(|| self.counter()),
             suspended_ns,
             // The time of day goes on in suspend.
             stepped_ns: stepped_ns.saturating_sub(suspended_ns),
@@ -93,13 +98,10 @@ impl Mark {
         stolen.max_by(|a, b| a.share.total_cmp(&b.share))
     }
 
+    /// Why this mark's own counter cannot be believed, compared with the kernel's clock, for it has not been read for long.
     fn counter(&mut self) -> Option<String> {
-        let lost = LOST.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        lost.or_else(|| {
-            // Compares, for it has not been read for long.
-            self.counter.now();
-            self.counter.lost().map(str::to_owned)
-        })
+        self.counter.now();
+        self.counter.lost().map(str::to_owned)
     }
 }
 
@@ -115,12 +117,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_moment_of_this_machine_is_no_trouble() {
-        begin();
-        let mut mark = MARK.lock().unwrap();
-        let facts = mark.as_mut().unwrap().facts(None);
-        assert!(facts.duration_ns > 0 && facts.counter.is_none(), "{facts:?}");
-        assert_eq!(facts.clocksource.map(|[before, after]| before == after), Some(true));
-        assert!(facts.suspended_ns.unsigned_abs() < 1_000_000 + facts.uncertainty_ns);
+    fn facts_are_of_the_time_since_the_mark() {
+        let begin = std::time::Instant::now();
+        let mut mark = Mark::now();
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        let facts = mark.facts(None, None);
+        let elapsed = begin.elapsed().as_nanos();
+        assert!(
+            (2_000_000..=elapsed).contains(&u128::from(facts.duration_ns)),
+            "{facts:?} in {elapsed} ns"
+        );
+        assert_eq!(facts.rounds, None);
+        assert_eq!(facts.clocksource.map(|[before, _]| before), clocksource());
+    }
+
+    #[test]
+    fn a_counter_that_was_lost_is_named_whatever_becomes_of_the_others() {
+        let lost = "the counter went backwards".to_owned();
+        let facts = Mark::now().facts(None, Some(lost.clone()));
+        assert_eq!(facts.counter, Some(lost));
     }
 }
