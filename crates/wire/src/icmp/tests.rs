@@ -189,7 +189,7 @@ fn each_type_of_error_has_its_kind() {
 fn a_quoted_fragment_says_where_it_belongs() {
     let mut quote = QUOTE;
     quote[0] = 0x45;
-    quote[6..8].copy_from_slice(&(0x2000_u16 | 1480 / 8).to_be_bytes());
+    quote[6..8].copy_from_slice(&(0x2000_u16 | (1480 / 8)).to_be_bytes());
     let quoted = Quoted::parse_v4(&quote).unwrap();
     assert_eq!(quoted.fragment_offset, 1480);
     assert_eq!(quoted.upper, &QUOTE[20..]);
