@@ -1,4 +1,6 @@
 //! Probes are found in packets of every shape, and nothing else is; hooks cost nothing before and after.
+//!
+//! A tracer sees the whole machine: `scripts/run-tests` runs these when nothing else runs.
 
 use std::net::UdpSocket;
 use std::thread;
