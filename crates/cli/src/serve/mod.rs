@@ -36,6 +36,8 @@ mod running;
 mod secret;
 #[cfg(feature = "full")]
 mod site;
+#[cfg(feature = "full")]
+mod stamp;
 mod text;
 #[cfg_attr(not(feature = "full"), path = "no_tls.rs")]
 mod tls;

@@ -8,10 +8,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use ringside_measure::probe::{Probe, make_reply_in_place};
+use ringside_measure::probe::{FarStamps, Probe, make_reply_in_place};
 
 use super::board::{Board, View};
-use super::xsk::stamp;
+use super::stamp::stamp;
 use crate::clock::now_ns;
 use crate::output;
 use crate::run::echo::Reply;
@@ -83,10 +83,11 @@ fn answer_all(socket: &UdpSocket, mut view: View, over: &AtomicBool) {
         let ip_bytes = length as u64 + if from.is_ipv4() { 28 } else { 48 };
         let taken = view.take(&probe, plain(from), ip_bytes, came_ns);
         view.publish();
-        if taken
-            && !matches!(stamp(&probe, payload, || now_ns().saturating_sub(came_ns)), Reply::None)
-            && make_reply_in_place(payload).is_ok()
-        {
+        let stamps = || FarStamps {
+            came_ns,
+            left_ns: now_ns(),
+        };
+        if taken && !matches!(stamp(&probe, payload, stamps), Reply::None) && make_reply_in_place(payload).is_ok() {
             // A link that is down loses it, as any other packet.
             _ = socket.send_to(payload, from);
         }

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use ringside_measure::probe::{Clock, FarStamps, Probe};
+use ringside_measure::probe::Probe;
 use ringside_wire::flow::UdpPacket;
 use ringside_xsk::{Queue, Wait};
 
 use super::board::{Board, View};
-use crate::clock::{FastClock, now_ns};
+use super::stamp::{by_monotonic, stamp};
+use crate::clock::FastClock;
 use crate::live::Teller;
 use crate::run::echo::{Own, Reply, answer};
 use crate::run::whole::Whole;
@@ -79,20 +80,5 @@ fn admit(
     if !view.take(&probe, udp.src, ip_bytes, came_ns) {
         return Reply::None;
     }
-    // A difference of two of its readings: as short a time it tells to some nanoseconds.
-    stamp(&probe, payload, || clock.now_ns().saturating_sub(came_ns))
-}
-
-/// Writes this end's times into a probe that asks for them. `since_came` tells how long ago it came.
-pub(super) fn stamp(probe: &Probe, payload: &mut [u8], since_came: impl FnOnce() -> u64) -> Reply {
-    if probe.clock != Clock::Monotonic || !FarStamps::are_wanted(payload) {
-        return Reply::AsItIs;
-    }
-    let left_ns = now_ns();
-    let stamps = FarStamps {
-        came_ns: left_ns.saturating_sub(since_came()),
-        left_ns,
-    };
-    stamps.give(payload);
-    Reply::Changed
+    stamp(&probe, payload, || by_monotonic(came_ns, clock))
 }

@@ -29,12 +29,12 @@ fn config() -> VethConfig {
     }
 }
 
-/// What the machine's interfaces are like.
+/// What the machine's interfaces are like, but for the carrier, of which the kernel learns later.
 fn state(machine: &Namespace) -> Vec<String> {
     let lines = ip(machine, "-o link show type veth");
     lines
         .lines()
-        .map(|line| line.split(" qdisc").next().unwrap().to_owned())
+        .map(|line| line.split(" qdisc").next().unwrap().replace("NO-CARRIER,", ""))
         .collect()
 }
 
