@@ -8,6 +8,10 @@ use std::time::{Duration, Instant};
 
 use crate::{Lab, Namespace, VethConfig};
 
+mod measured;
+
+pub use measured::{Off, REPEATS, expect, measured};
+
 /// Environment variable that turns the skipping of a test for lack of privileges into a failure.
 pub const STRICT: &str = "RINGSIDE_STRICT";
 
@@ -97,7 +101,7 @@ pub fn interfaces(namespace: &Namespace) -> Vec<String> {
 pub fn skip(needs: &str) {
     let strict = std::env::var_os(STRICT).is_some_and(|value| !value.is_empty() && value != "0");
     assert!(!strict, "this test needs {needs}, and {STRICT} forbids to skip it");
-    record(&format!("needs {needs}"), Location::caller());
+    record(SKIPPED, "skipped", &format!("needs {needs}"), Location::caller());
 }
 
 /// Skips the calling test because this machine cannot run it, whoever runs it: its kernel or its hardware lacks something.
@@ -109,7 +113,12 @@ pub fn skip(needs: &str) {
 /// Where the record cannot be written.
 #[track_caller]
 pub fn skip_unsupported(lacks: &str) {
-    record(&format!("this machine lacks {lacks}"), Location::caller());
+    record(
+        SKIPPED,
+        "skipped",
+        &format!("this machine lacks {lacks}"),
+        Location::caller(),
+    );
 }
 
 /// Whether this process may use at least `wanted` CPUs. Otherwise the calling test is [skipped](skip_unsupported).
@@ -127,10 +136,11 @@ pub fn has_cpus(wanted: usize) -> bool {
     enough
 }
 
-/// Prints a skip and appends it to the file: the test, a tab, the reason.
-fn record(reason: &str, caller: &Location<'_>) {
-    eprintln!("skipped: {reason}");
-    let Some(file) = std::env::var_os(SKIPPED) else {
+/// Prints what became of the calling test and why, and appends it to the file that an environment
+/// variable names: the test, a tab, the reason.
+fn record(variable: &str, what: &str, reason: &str, caller: &Location<'_>) {
+    eprintln!("{what}: {reason}");
+    let Some(file) = std::env::var_os(variable) else {
         return;
     };
     // A test's thread has its name, unless the test runs on the main thread.
@@ -147,7 +157,7 @@ fn record(reason: &str, caller: &Location<'_>) {
         .append(true)
         .open(&file)
         .and_then(|mut file| file.write_all(line.as_bytes()));
-    written.unwrap_or_else(|error| panic!("recording a skipped test in {}: {error}", file.display()));
+    written.unwrap_or_else(|error| panic!("recording a {what} test in {}: {error}", file.display()));
 }
 
 #[cfg(test)]

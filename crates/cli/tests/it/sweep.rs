@@ -5,12 +5,11 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::common;
 use crate::common::{Done, Running, assert_clean, lab, ringside, settings, start_receiver};
 use ringside_measure::schema::{Operation, Outcome, SweepResult};
 use ringside_measure::sweep::{Method, Verdict};
-use ringside_netlab::testing::is_root;
-use ringside_netlab::{Lab, Namespace, VethConfig, wait_until};
+use ringside_netlab::testing::{expect, is_root, measured};
+use ringside_netlab::{Lab, Namespace, VethConfig};
 
 /// Each pins spinning threads to both CPUs: two at once would measure each other.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -219,20 +218,16 @@ fn each_objective_has_figures() {
         ("rtt-p50", "rtt_p50_ns", Operation::Ping),
         ("cpu-per-packet", "cpu_ns", Operation::Rx),
     ] {
-        // Others may keep a thread from its CPU for a whole turn, which then fails.
-        let mut tries = 0;
-        let is_there = wait_until(common::PATIENCE * 3, || {
-            tries += 1;
+        // A thread that is kept from its CPU for a whole turn has no figure for it.
+        measured(|| {
             let line = format!(
                 "--lab veth --for {objective} --rounds 1 --confirm 1 --slot-ms 100 --halving --knob batch=8,64 --knob frames=512,1024,2048 --json"
             );
             let done = sweep(&line).end();
             if !done.status.success() {
-                assert!(
-                    done.bad().contains("the base configuration gave no figure"),
-                    "{done:#?}"
-                );
-                return false;
+                let message = done.bad();
+                assert!(message.contains("the base configuration gave no figure"), "{message}");
+                return expect(false, format_args!("{objective}: {message}"));
             }
             let found = result(&done);
             check(&found);
@@ -242,9 +237,12 @@ fn each_objective_has_figures() {
             );
             assert_eq!(found.more_is_better, field == "packets_pps");
             assert_eq!(found.frame_bytes, if operation == Operation::Ping { 82 } else { 64 });
-            found.configurations.iter().filter(|one| one.figure.is_some()).count() > 3
+            let figures = found.configurations.iter().filter(|one| one.figure.is_some()).count();
+            expect(
+                figures > 3,
+                format_args!("{objective}: {figures} configurations with figures"),
+            )
         });
-        assert!(is_there, "{objective}: no figures in {tries} tries");
     }
 }
 

@@ -1,0 +1,81 @@
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
+
+use super::*;
+
+/// Runs that are off so many times, on a machine that is disturbed or not. Returns how many runs
+/// there were, and what the panic said.
+fn runs(off: u32, is_disturbed: bool) -> (u32, Result<u32, String>) {
+    let mut runs = 0;
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let mut run = || {
+            runs += 1;
+            expect(runs > off, format_args!("run {runs} is off")).map(|()| runs)
+        };
+        measured_by(&mut run, || {
+            let late = Late { by: LATE, cpu: 3 };
+            Box::new(move || is_disturbed.then_some(late))
+        })
+    }));
+    (
+        runs,
+        outcome.map_err(|panic| panic.downcast_ref::<String>().unwrap().clone()),
+    )
+}
+
+#[test]
+fn what_was_disturbed_is_repeated_twice_at_most() {
+    assert_eq!(runs(0, true), (1, Ok(1)));
+    assert_eq!(runs(2, true), (3, Ok(3)));
+    let (count, outcome) = runs(3, true);
+    let message = outcome.unwrap_err();
+    assert_eq!(count, 3);
+    assert!(
+        message.contains("run 3 is off; each of 3 runs was disturbed: CPU 3"),
+        "{message}"
+    );
+}
+
+#[test]
+fn without_a_disturbance_nothing_is_repeated() {
+    let (count, outcome) = runs(1, false);
+    assert_eq!(count, 1);
+    assert!(outcome.unwrap_err().contains("nothing disturbed"));
+}
+
+#[test]
+fn a_wrong_count_is_never_repeated() {
+    let mut runs = 0;
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let late = Late { by: LATE, cpu: 0 };
+        measured_by::<()>(
+            &mut || {
+                runs += 1;
+                panic!("2 packets of 3");
+            },
+            || Box::new(move || Some(late)),
+        );
+    }));
+    assert!(outcome.is_err());
+    assert_eq!(runs, 1);
+}
+
+/// A real-time process on one CPU is what takes it away.
+#[test]
+fn a_cpu_that_is_taken_away_is_seen() {
+    if !crate::testing::is_root() {
+        return;
+    }
+    let own = sched_getaffinity(None).unwrap();
+    let cpu = (0..CpuSet::MAX_CPU).find(|&cpu| own.is_set(cpu)).unwrap();
+    let watch = Watch::start();
+    // It ends by itself: who shares its CPU and its priority could not end it.
+    let thief = Command::new("taskset")
+        .args(["--cpu-list", &cpu.to_string(), "chrt", "--fifo", "1"])
+        .args(["sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done"])
+        .status()
+        .unwrap();
+    assert!(thief.success(), "{thief}");
+    let late = watch.longest().unwrap();
+    assert!(late.by >= LATE, "{late}");
+}
