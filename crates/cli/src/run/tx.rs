@@ -56,7 +56,9 @@ pub(crate) fn run(args: &TxArgs) -> Result<()> {
 
     let offer = Offer::start("tx", &[&port], web)?;
     let lanes: Vec<&mut Queue> = port.queues_mut().collect();
-    let (start, queues, wait) = (now_ns(), lanes.len(), session::wait(&args.port));
+    let (queues, wait) = (lanes.len(), session::wait(&args.port));
+    // The schedule begins when the first thread is there, not before the run does.
+    let start = OnceLock::new();
     // Not before: what resolving the address sent is not part of the run.
     let link_before = interface.state()?;
     let kept = OnceLock::new();
@@ -78,6 +80,7 @@ pub(crate) fn run(args: &TxArgs) -> Result<()> {
             _ = kept.set(cycle);
             return ended.and_then(|()| finish(sender.queue, &worker, sender.departures, &collected));
         }
+        let start = *start.get_or_init(now_ns);
         let pacer = match args.rate {
             Some(rate) => staggered(rate, worker.number, queues, start)?,
             None => Pacer::unlimited(start),
@@ -153,9 +156,13 @@ fn transmit(
         asking,
     } = packets;
     let mut clock = FastClock::new();
-    while !worker.stop.is_set() {
+    loop {
         teller.tell([&mut *queue]);
         let due = pacer.backlog(clock.now_ns());
+        // In this order: what comes due while the thread has to wait, after the end, is not sent.
+        if worker.stop.is_set() {
+            break;
+        }
         if due == 0 {
             // What the kernel has not taken yet shall not wait for the next packet of a slow schedule.
             if worker.unless_down(queue.flush())?.is_some() {

@@ -241,8 +241,9 @@ fn a_rate_is_kept() {
         .good()
         .result();
         let due = sent.duration_ns * 3000 / 1_000_000_000;
+        // Each of four queues may begin with one.
         assert!(
-            (due / 2..=due + 64).contains(&sent.packets.sent),
+            (due / 2..=due + 4).contains(&sent.packets.sent),
             "{wait}, {due} due: {}",
             sent.packets.sent
         );

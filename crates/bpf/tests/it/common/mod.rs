@@ -1,99 +1,72 @@
-//! Two network namespaces joined by a veth, gone with the guard, also on panic.
+//! Two namespaces of netlab's joined by a veth, and what the tests do in them.
 
 pub(crate) mod packets;
 
-use std::fs::{self, File};
+use std::fs;
 use std::num::NonZeroU32;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::panic::resume_unwind;
-use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::process::Stdio;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use rustix::net::netdevice::name_to_index;
+use ringside_netlab::{End, Lab, Namespace, VethConfig};
 use rustix::net::sockopt::{Timeout, set_socket_recv_buffer_size_force, set_socket_timeout};
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketType, recv, socket};
-use rustix::thread::{
-    CapabilitySet, CpuSet, LinkNameSpaceType, capabilities, move_into_link_name_space, sched_setaffinity,
-    set_capabilities,
-};
+use rustix::thread::{CapabilitySet, CpuSet, capabilities, sched_setaffinity, set_capabilities};
 
 /// Both ends have this name, each in its namespace.
 pub(crate) const DEVICE: &str = "veth0";
 
-static NEXT: AtomicU32 = AtomicU32::new(0);
-
 pub(crate) struct Pair {
-    pub(crate) left: Namespace,
-    pub(crate) right: Namespace,
+    pub(crate) left: Side,
+    pub(crate) right: Side,
+    _lab: Lab,
 }
 
-pub(crate) struct Namespace {
-    name: String,
+/// A namespace with an end of the veth.
+pub(crate) struct Side {
+    namespace: Arc<Namespace>,
+    index: u32,
 }
 
 impl Pair {
+    /// Two queues. Without IPv6: no router solicitations and multicast reports among the packets that
+    /// tests count.
     pub(crate) fn new() -> Self {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = |side| format!("rsb-{}-{number}-{side}", std::process::id());
-        let pair = Self {
-            left: Namespace::new(name("l")),
-            right: Namespace::new(name("r")),
+        let lab = Lab::veth(VethConfig {
+            tag: "bpf".to_owned(),
+            queues: 2,
+            ipv6: false,
+            static_neighbours: false,
+            ..VethConfig::named(DEVICE, DEVICE)
+        });
+        let lab = lab.expect("a veth");
+        let side = |end: &End| Side {
+            namespace: Arc::clone(&end.ns),
+            index: end.interface.index(),
         };
-        let (left, right) = (&pair.left.name, &pair.right.name);
-        run(&format!(
-            "ip -n {left} link add {DEVICE} address 02:00:00:00:00:01 numrxqueues 2 numtxqueues 2 \
-             type veth peer name {DEVICE} address 02:00:00:00:00:02 numrxqueues 2 numtxqueues 2 netns {right}"
-        ));
-        for namespace in [&pair.left, &pair.right] {
-            // No router solicitations and multicast reports among the packets that tests count.
-            namespace.work(|| fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1").unwrap());
+        Self {
+            left: side(&lab.a),
+            right: side(&lab.b),
+            _lab: lab,
         }
-        for (namespace, host) in [(left, 1), (right, 2)] {
-            run(&format!("ip -n {namespace} address add 10.77.0.{host}/24 dev {DEVICE}"));
-            run(&format!("ip -n {namespace} link set {DEVICE} up"));
-        }
-        pair
     }
 }
 
-impl Namespace {
-    fn new(name: String) -> Self {
-        run(&format!("ip netns add {name}"));
-        Self { name }
-    }
-
+impl Side {
     /// Runs `work` on a thread of its own inside the namespace, with the device's index.
     pub(crate) fn enter<T: Send>(&self, work: impl FnOnce(u32) -> T + Send) -> T {
-        self.work(|| {
-            let socket = socket(AddressFamily::INET, SocketType::DGRAM, None).unwrap();
-            work(name_to_index(&socket, DEVICE).unwrap())
-        })
-    }
-
-    fn work<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        thread::scope(|scope| {
-            let inside = scope.spawn(|| {
-                let file = File::open(format!("/run/netns/{}", self.name)).unwrap();
-                move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
-                work()
-            });
-            inside.join().unwrap_or_else(|panic| resume_unwind(panic))
-        })
+        self.namespace.run(|| work(self.index))
     }
 
     pub(crate) fn command(&self, command: &str) {
-        run(&format!("ip netns exec {} {command}", self.name));
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        let removed = Command::new("ip").args(["netns", "delete", &self.name]).status();
-        if !removed.is_ok_and(|status| status.success()) {
-            eprintln!("the namespace {} could not be removed", self.name);
-        }
+        let mut words = command.split_whitespace();
+        let mut program = self.namespace.command(words.next().unwrap());
+        let done = program.args(words).stdin(Stdio::null()).output();
+        let done = done.unwrap_or_else(|error| panic!("{command}: {error}"));
+        assert!(done.status.success(), "{command}: {done:?}");
     }
 }
 
@@ -121,20 +94,6 @@ pub(crate) fn with_only<T: Send>(held: CapabilitySet, work: impl FnOnce() -> T +
 }
 
 pub(crate) use ringside_netlab::testing::is_root as privileged;
-
-fn run(command: &str) {
-    let mut words = command.split_whitespace();
-    let output = Command::new(words.next().unwrap())
-        .args(words)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap_or_else(|error| panic!("{command}: {error}"));
-    assert!(
-        output.status.success(),
-        "{command}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-}
 
 /// A packet socket that sees all that arrives in its namespace.
 pub(crate) struct PacketSocket(OwnedFd);

@@ -13,8 +13,9 @@ pub(crate) const UDP: u8 = 17;
 pub(crate) const TCP: u8 = 6;
 pub(crate) const ICMPV6: u8 = 58;
 
-pub(crate) const LEFT: [u8; 6] = [2, 0, 0, 0, 0, 1];
-pub(crate) const RIGHT: [u8; 6] = [2, 0, 0, 0, 0, 2];
+/// The hardware addresses of the test bed's ends.
+pub(crate) const LEFT: [u8; 6] = [2, b'r', b's', 0, 0, 1];
+pub(crate) const RIGHT: [u8; 6] = [2, b'r', b's', 0, 0, 2];
 
 pub(crate) fn ethernet(tags: &[u16], kind: u16, payload: &[u8]) -> Vec<u8> {
     let mut frame = [RIGHT, LEFT].concat();
