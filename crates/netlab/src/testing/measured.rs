@@ -1,6 +1,7 @@
 //! Tests of times and rates, which other work on the machine can disturb.
 
 use std::fmt::{self, Display};
+use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -54,38 +55,39 @@ pub fn expect(holds: bool, what: impl Display) -> Result<(), Off> {
 /// When a run panics; when a time or a rate is off and nothing disturbed the run, or it was the third.
 #[track_caller]
 pub fn measured<T>(mut run: impl FnMut() -> Result<T, Off>) -> T {
-    measured_by(&mut run, || {
+    let caller = Location::caller();
+    let watch = || {
         let watch = Watch::start();
-        Box::new(move || watch.longest().filter(|late| late.by >= LATE))
-    })
+        Box::new(move || watch.longest().filter(|late| late.by >= LATE)) as Disturbance
+    };
+    let repeat = |reason: &str| record(REPEATS, "repeated", reason, caller);
+    measured_by(&mut run, watch, repeat).unwrap_or_else(|why| panic!("{why}"))
 }
 
 type Disturbance = Box<dyn FnOnce() -> Option<Late>>;
 
-#[track_caller]
-fn measured_by<T>(run: &mut dyn FnMut() -> Result<T, Off>, watch: impl Fn() -> Disturbance) -> T {
-    for repeats in 0.. {
+/// `Err` says why the measurement failed.
+fn measured_by<T>(
+    run: &mut dyn FnMut() -> Result<T, Off>,
+    watch: impl Fn() -> Disturbance,
+    repeat: impl Fn(&str),
+) -> Result<T, String> {
+    let mut repeats = 0;
+    loop {
         let disturbance = watch();
         let off = match run() {
-            Ok(value) => return value,
+            Ok(value) => return Ok(value),
             Err(off) => off,
         };
         let Some(late) = disturbance() else {
-            panic!("{off}; nothing disturbed the measurement");
+            return Err(format!("{off}; nothing disturbed the measurement"));
         };
-        assert!(
-            repeats < REPEATED,
-            "{off}; each of {} runs was disturbed: {late}",
-            repeats + 1
-        );
-        record(
-            REPEATS,
-            "repeated",
-            &format!("{off}; {late}"),
-            std::panic::Location::caller(),
-        );
+        if repeats == REPEATED {
+            return Err(format!("{off}; each of {} runs was disturbed: {late}", repeats + 1));
+        }
+        repeats += 1;
+        repeat(&format!("{off}; {late}"));
     }
-    unreachable!("the last repeat returns or panics")
 }
 
 /// How late a thread woke up that had nothing else to do.

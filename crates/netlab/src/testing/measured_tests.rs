@@ -1,35 +1,32 @@
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 
 use super::*;
 
+const DISTURBANCE: Late = Late { by: LATE, cpu: 3 };
+
 /// Runs that are off so many times, on a machine that is disturbed or not. Returns how many runs
-/// there were, and what the panic said.
-fn runs(off: u32, is_disturbed: bool) -> (u32, Result<u32, String>) {
-    let mut runs = 0;
-    let outcome = catch_unwind(AssertUnwindSafe(|| {
-        let mut run = || {
-            runs += 1;
-            expect(runs > off, format_args!("run {runs} is off")).map(|()| runs)
-        };
-        measured_by(&mut run, || {
-            let late = Late { by: LATE, cpu: 3 };
-            Box::new(move || is_disturbed.then_some(late))
-        })
-    }));
-    (
-        runs,
-        outcome.map_err(|panic| panic.downcast_ref::<String>().unwrap().clone()),
-    )
+/// there were, what was recorded, and what came of them.
+fn runs(off: u32, is_disturbed: bool) -> (u32, Vec<String>, Result<u32, String>) {
+    let (mut runs, recorded) = (0, RefCell::new(Vec::new()));
+    let mut run = || {
+        runs += 1;
+        expect(runs > off, format_args!("run {runs} is off")).map(|()| runs)
+    };
+    let watch = || Box::new(move || is_disturbed.then_some(DISTURBANCE)) as Disturbance;
+    let outcome = measured_by(&mut run, watch, |reason| recorded.borrow_mut().push(reason.to_owned()));
+    (runs, recorded.into_inner(), outcome)
 }
 
 #[test]
 fn what_was_disturbed_is_repeated_twice_at_most() {
-    assert_eq!(runs(0, true), (1, Ok(1)));
-    assert_eq!(runs(2, true), (3, Ok(3)));
-    let (count, outcome) = runs(3, true);
+    assert_eq!(runs(0, true), (1, vec![], Ok(1)));
+    let reasons = [1, 2].map(|run| format!("run {run} is off; CPU 3 was taken away for 30 ms"));
+    assert_eq!(runs(2, true), (3, reasons.to_vec(), Ok(3)));
+    let (count, recorded, outcome) = runs(3, true);
+    assert_eq!((count, recorded.len()), (3, 2));
     let message = outcome.unwrap_err();
-    assert_eq!(count, 3);
     assert!(
         message.contains("run 3 is off; each of 3 runs was disturbed: CPU 3"),
         "{message}"
@@ -38,24 +35,20 @@ fn what_was_disturbed_is_repeated_twice_at_most() {
 
 #[test]
 fn without_a_disturbance_nothing_is_repeated() {
-    let (count, outcome) = runs(1, false);
-    assert_eq!(count, 1);
+    let (count, recorded, outcome) = runs(1, false);
+    assert_eq!((count, recorded.len()), (1, 0));
     assert!(outcome.unwrap_err().contains("nothing disturbed"));
 }
 
 #[test]
 fn a_wrong_count_is_never_repeated() {
     let mut runs = 0;
-    let outcome = catch_unwind(AssertUnwindSafe(|| {
-        let late = Late { by: LATE, cpu: 0 };
-        measured_by::<()>(
-            &mut || {
-                runs += 1;
-                panic!("2 packets of 3");
-            },
-            || Box::new(move || Some(late)),
-        );
-    }));
+    let mut run = || -> Result<(), Off> {
+        runs += 1;
+        panic!("2 packets of 3");
+    };
+    let watch = || Box::new(|| Some(DISTURBANCE)) as Disturbance;
+    let outcome = catch_unwind(AssertUnwindSafe(|| measured_by(&mut run, watch, |_| {})));
     assert!(outcome.is_err());
     assert_eq!(runs, 1);
 }
