@@ -356,8 +356,9 @@ fn a_killed_run_goes_on_where_it_was_and_leaves_nothing() {
     running.signal(libc::SIGKILL);
     let killed = running.end();
     assert!(!killed.status.success() && turns(&run_folder) < 6, "{killed:#?}");
-    // Its namespaces have names yet; nothing is in them.
-    assert_eq!(namespaces_of(pid).len(), 2);
+    // Its namespaces have names yet, with nothing in them, unless another test's lab has just taken those away.
+    let names = namespaces_of(pid);
+    assert!([0, 2].contains(&names.len()), "{names:?}");
     let clean = run(&scratch, "clean").good();
     assert!(
         clean.out.contains("-lab-left") || namespaces_of(pid).is_empty(),

@@ -191,7 +191,8 @@ fn shape(result: &LabResult) -> String {
             (
                 (&cell.path, cell.latency.kind, cell.condition, &cell.description),
                 (
-                    cell.rounds.len(),
+                    // Of a round in which nothing was answered there is no figure.
+                    cell.rounds.is_empty(),
                     cell.failed_turns,
                     loads,
                     cell.ratio_to_idle.is_some(),

@@ -119,8 +119,8 @@ fn check_class(cell: &LabCell) {
     let of = cell.schedule.as_ref().expect("a schedule");
     let each_cycle = u64::from(of.class.packets_per_cycle);
     assert_eq!(of.kept_by, LaunchBy::Thread);
-    // A turn of twenty cycles; a busy machine may leave some out.
-    assert!(cell.probes.received >= 8 * each_cycle, "{cell:#?}");
+    // A turn of twenty cycles, of which a busy machine leaves some out.
+    assert!(cell.probes.received >= each_cycle, "{cell:#?}");
     if cell.condition != LoadKind::Foreign {
         assert_eq!(cell.probes.lost, 0, "{cell:#?}");
     }

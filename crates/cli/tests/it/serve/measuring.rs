@@ -1,5 +1,7 @@
 //! What is measured with a server besides a ping.
 
+use ringside_netlab::testing::{expect, measured};
+
 use super::*;
 
 /// Short enough for a test, and content with little on a busy machine.
@@ -154,12 +156,15 @@ fn no_more_than_the_server_allows() {
     };
     let host = lab.b.ipv4;
     let line = format!("ping {host} --to {host} {} -t 0.6 --json", token.option());
-    let done = client(&lab, &line).good();
-    assert!(done.err.contains("no more than 2000 a second"), "{}", done.err);
-    let packets = ping_result(done.document()).packets;
-    assert!(packets.sent <= 1201, "{packets:?}");
-    let above = packets.losses.iter().find(|loss| loss.name.contains("above the rate"));
-    assert!(above.is_none_or(|loss| loss.count == 0), "{packets:?}");
+    measured(|| {
+        let done = client(&lab, &line).good();
+        assert!(done.err.contains("no more than 2000 a second"), "{}", done.err);
+        let packets = ping_result(done.document()).packets;
+        assert!(packets.sent <= 1201, "{packets:?}");
+        // What a client makes up for after it was kept from its CPU may be more than the server lets through at once.
+        let above = packets.losses.iter().find(|loss| loss.name.contains("above the rate"));
+        expect(above.is_none_or(|loss| loss.count == 0), format_args!("{packets:?}"))
+    });
     let line = format!("ping {host} {} --under-load=self --load-rate 1950 -t 1", token.option());
     let refused = client(&lab, &line).bad();
     assert!(
