@@ -4,7 +4,7 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::common::{Done, Running, assert_clean, lab, lab_with, run, start, start_receiver};
+use crate::common::{Done, PATIENCE, Running, assert_clean, lab, lab_with, run, start, start_receiver};
 use ringside_measure::schema::{LatencyKind, Outcome, SearchResult, SearchTable};
 use ringside_netlab::testing::is_root;
 use ringside_netlab::{Lab, Namespace, VethConfig};
@@ -160,7 +160,9 @@ fn rfc2544_with_curve_bursts_and_soak() {
         "search {{}} --to {} --method rfc2544 --loss 5 --curve --burst 3 --soak 0.3s {SHORT}",
         lab.b.ipv4
     );
-    let result = result(&run(&lab.a, &line).good());
+    // What is disturbed is tried once more.
+    let done = start(&lab.a, &line).end_within(PATIENCE * 3).good();
+    let result = result(&done);
     check(&result);
     let table = &result.tables[0];
     assert!(

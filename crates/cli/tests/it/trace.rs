@@ -20,7 +20,7 @@ use ringside_measure::latency::Latency;
 use ringside_measure::probe::{Clock, HEADER_LEN, Kind, Probe};
 use ringside_measure::schema::{Outcome, StageResult, TraceResult, TracedPath};
 use ringside_measure::trace::{Culprit, DisturberKind, Point, Stage};
-use ringside_netlab::testing::{has_cpus, has_root, is_root};
+use ringside_netlab::testing::{Off, expect, has_cpus, has_root, is_root, measured};
 use ringside_netlab::{End, Lab};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
@@ -114,15 +114,27 @@ fn median_ms(stage: &StageResult) -> f64 {
         .map_or(0.0, |ns| ns as f64 / MS)
 }
 
-/// Asserts that packets spend at least so many milliseconds in this stage, and next to nothing in any other.
-fn assert_delay_in(path: &TracedPath, hop: u32, stage: Stage, at_least_ms: f64) {
+/// Checks that packets spend at least so many milliseconds in this stage, and next to nothing in any other.
+fn delay_in(path: &TracedPath, hop: u32, stage: Stage, at_least_ms: f64) -> Result<(), Off> {
     let is_it = |other: &&StageResult| (other.hop, other.stage) == (hop, stage);
     let found = path.stages.iter().find(is_it);
     let found = found.unwrap_or_else(|| panic!("no such stage in {path:#?}"));
-    assert!(median_ms(found) >= at_least_ms, "{at_least_ms} ms: {path:#?}");
+    expect(
+        median_ms(found) >= at_least_ms,
+        format_args!("{at_least_ms} ms: {path:#?}"),
+    )?;
     for other in path.stages.iter().filter(|other| !is_it(other)) {
-        assert!(median_ms(other) < at_least_ms / 4.0, "{}: {path:#?}", other.name);
+        expect(
+            median_ms(other) < at_least_ms / 4.0,
+            format_args!("{}: {path:#?}", other.name),
+        )?;
     }
+    Ok(())
+}
+
+/// The same at once, for tests that are not repeated.
+fn assert_delay_in(path: &TracedPath, hop: u32, stage: Stage, at_least_ms: f64) {
+    delay_in(path, hop, stage, at_least_ms).unwrap_or_else(|off| panic!("{off}"));
 }
 
 /// Without tracing nothing was told, and with it several points of each packet; both had packets, as many as came.
@@ -431,24 +443,26 @@ fn a_hog_on_the_receivers_cpu_is_found_in_the_wake_up_and_named() {
         return;
     }
     let _alone = alone();
-    let end = AtomicBool::new(false);
-    let done = thread::scope(|scope| {
-        let _flow = Flow(&end);
-        let thread = thread::Builder::new().name("trace-hog".into());
-        thread.spawn_scoped(scope, || hog(1, &end)).expect("a thread");
-        // Seldom enough that no packet waits for another one.
-        tool("trace --lab veth --rate 60 --cpus 0,1 -t 1.1 --no-cost --json")
-            .end()
-            .good()
+    measured(|| {
+        let end = AtomicBool::new(false);
+        let done = thread::scope(|scope| {
+            let _flow = Flow(&end);
+            let thread = thread::Builder::new().name("trace-hog".into());
+            thread.spawn_scoped(scope, || hog(1, &end)).expect("a thread");
+            // Seldom enough that no packet waits for another one.
+            tool("trace --lab veth --rate 60 --cpus 0,1 -t 1.1 --no-cost --json")
+                .end()
+                .good()
+        });
+        let result = result(&done);
+        let path = only(&result);
+        delay_in(path, 0, Stage::From(Point::Waking), 1.0)?;
+        let slow = path.slow.as_ref().expect("a slowest packet");
+        // Who takes a CPU for long may be named instead of the hog.
+        let is_hog = |culprit: &&Culprit| culprit.kind == DisturberKind::Task && culprit.name == "trace-hog";
+        let hog = slow.culprits.iter().find(is_hog);
+        expect(hog.is_some_and(|hog| hog.slow_mean_ns > MS), format_args!("{slow:#?}"))
     });
-    let result = result(&done);
-    let path = only(&result);
-    assert_delay_in(path, 0, Stage::From(Point::Waking), 1.0);
-    let slow = path.slow.as_ref().expect("a slowest packet");
-    // Whatever else goes on on the machine, it is among those that are named.
-    let is_hog = |culprit: &&Culprit| culprit.kind == DisturberKind::Task && culprit.name == "trace-hog";
-    let hog = slow.culprits.iter().find(is_hog);
-    assert!(hog.is_some_and(|hog| hog.slow_mean_ns > MS), "{slow:#?}");
 }
 
 /// A path of a lab gets its stages in a turn of its own: the same hog is found there, in the same stage and no other.

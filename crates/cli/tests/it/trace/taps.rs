@@ -1,9 +1,12 @@
 //! Packets that wait in the ring of a TAP device for who reads it, which is QEMU where a guest has it: put there by the stack, and by XDP.
 
+use std::fs;
+use std::sync::mpsc;
+
 use ringside_bpf::{
     Generator, GeneratorOptions, Redirected, Redirector, TraceEvent, TraceOptions, TraceReader, Tracer, XdpMode,
 };
-use ringside_netlab::Tap;
+use ringside_netlab::{Tap, wait_until};
 use ringside_wire::flow::parse_udp;
 
 use super::*;
@@ -106,14 +109,18 @@ fn waits_and_wake_ups_are_told(tap: &Tap, index: u32, sender: &UdpSocket) {
     }
     // One that sleeps until something comes.
     let id = thread::scope(|scope| {
-        let asleep = scope.spawn(|| {
-            let id = rustix::thread::gettid().as_raw_nonzero().get();
+        let (tell, told) = mpsc::channel();
+        scope.spawn(move || {
+            tell.send(rustix::thread::gettid().as_raw_nonzero().get())
+                .expect("heard");
             assert_eq!(take(tap), 3);
-            id
         });
-        thread::sleep(Duration::from_millis(30));
+        let id = told.recv().expect("a thread");
+        let stat = format!("/proc/self/task/{id}/stat");
+        let is_asleep = || fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") S "));
+        assert!(wait_until(common::PATIENCE, is_asleep), "it sleeps");
         send(3);
-        asleep.join().expect("read")
+        id
     });
     let events = told(&reader);
     let way = [Point::Ring, Point::Waking, Point::Running, Point::Copy].map(|point| at(&events, point, 3));
