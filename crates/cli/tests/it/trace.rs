@@ -472,61 +472,65 @@ fn a_hog_is_found_in_the_stages_of_a_labs_path() {
         return;
     }
     let _alone = alone();
-    let folder = std::env::temp_dir().join(format!("ringside-trace-lab-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder");
-    let file = folder.join("lab.toml");
-    let lab = "rounds = 1\nturn = \"700ms\"\nsettle = \"1ms\"\ntrace = true\n[[host]]\nname = \"a\"\ncpu = 0\n\
+    measured(|| {
+        let folder = std::env::temp_dir().join(format!("ringside-trace-lab-{}", std::process::id()));
+        _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let file = folder.join("lab.toml");
+        let lab = "rounds = 1\nturn = \"700ms\"\nsettle = \"1ms\"\ntrace = true\n[[host]]\nname = \"a\"\ncpu = 0\n\
                [[host]]\nname = \"b\"\ncpu = 1\n[[link]]\nends = [\"a\", \"b\"]\n\
                [[probe]]\nname = \"p\"\nfrom = \"a\"\nto = \"b\"\nwith = \"udp\"\nrate = 60\nmeasure = [\"one-way\"]\n";
-    std::fs::write(&file, lab).expect("written");
-    let end = AtomicBool::new(false);
-    let done = thread::scope(|scope| {
-        let _flow = Flow(&end);
-        let thread = thread::Builder::new().name("trace-hog".into());
-        thread.spawn_scoped(scope, || hog(1, &end)).expect("a thread");
-        let line = format!(
-            "lab run {} --into {} --json",
-            file.display(),
-            folder.join("run").display()
+        std::fs::write(&file, lab).expect("written");
+        let end = AtomicBool::new(false);
+        let done = thread::scope(|scope| {
+            let _flow = Flow(&end);
+            let thread = thread::Builder::new().name("trace-hog".into());
+            thread.spawn_scoped(scope, || hog(1, &end)).expect("a thread");
+            let line = format!(
+                "lab run {} --into {} --json",
+                file.display(),
+                folder.join("run").display()
+            );
+            let running = tool(&line);
+            let pid = running.pid();
+            let done = running.end().good();
+            assert_nothing_is_left_of(pid);
+            done
+        });
+        let Outcome::Lab(lab) = done.document().result else {
+            panic!("no lab: {done:#?}")
+        };
+        let [stages] = lab.stages.as_slice() else {
+            panic!("{lab:#?}")
+        };
+        assert_eq!(
+            (stages.path.as_str(), stages.is_round_trip, &stages.unavailable),
+            ("p", false, &None)
         );
-        let running = tool(&line);
-        let pid = running.pid();
-        let done = running.end().good();
-        assert_nothing_is_left_of(pid);
-        done
+        let path = stages.traced.as_ref().expect("traced");
+        check(path);
+        check_measured(path);
+        check_cost(path);
+        let turns = path.cost.as_ref().map(|cost| cost.on.turns);
+        assert!(turns == Some(5) || stages.steal_percent > 1.0, "{stages:#?}");
+        delay_in(path, 0, Stage::From(Point::Waking), 1.0)?;
+        assert!(
+            path.stages
+                .iter()
+                .any(|stage| stage.interface.as_deref() == Some("eth0")),
+            "{path:#?}"
+        );
+        // The cell that is measured has no tracing in it, and one turn.
+        assert_eq!(
+            (lab.cells.len(), lab.cells[0].rounds.len(), lab.interrupted),
+            (1, 1, false)
+        );
+        expect(done.err.contains("most in wake-up"), &done.err)?;
+        let report = std::fs::read_to_string(folder.join("run/report.html")).expect("a report");
+        assert!(report.contains("Stages, one way") && report.contains("<th>wake-up</th>"));
+        _ = std::fs::remove_dir_all(&folder);
+        Ok(())
     });
-    let Outcome::Lab(lab) = done.document().result else {
-        panic!("no lab: {done:#?}")
-    };
-    let [stages] = lab.stages.as_slice() else {
-        panic!("{lab:#?}")
-    };
-    assert_eq!(
-        (stages.path.as_str(), stages.is_round_trip, &stages.unavailable),
-        ("p", false, &None)
-    );
-    let path = stages.traced.as_ref().expect("traced");
-    check(path);
-    check_measured(path);
-    check_cost(path);
-    let turns = path.cost.as_ref().map(|cost| cost.on.turns);
-    assert!(turns == Some(5) || stages.steal_percent > 1.0, "{stages:#?}");
-    assert_delay_in(path, 0, Stage::From(Point::Waking), 1.0);
-    assert!(
-        path.stages
-            .iter()
-            .any(|stage| stage.interface.as_deref() == Some("eth0")),
-        "{path:#?}"
-    );
-    // The cell that is measured has no tracing in it, and one turn.
-    assert_eq!(
-        (lab.cells.len(), lab.cells[0].rounds.len(), lab.interrupted),
-        (1, 1, false)
-    );
-    assert!(done.err.contains("most in wake-up"), "{}", done.err);
-    let report = std::fs::read_to_string(folder.join("run/report.html")).expect("a report");
-    assert!(report.contains("Stages, one way") && report.contains("<th>wake-up</th>"));
-    _ = std::fs::remove_dir_all(&folder);
 }
 
 #[test]
