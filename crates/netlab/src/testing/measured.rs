@@ -86,7 +86,9 @@ fn measured_by<T>(
             return Err(format!("{off}; each of {} runs was disturbed: {late}", repeats + 1));
         }
         repeats += 1;
-        repeat(&format!("{off}; {late}"));
+        // A record is a line.
+        let told: String = off.0.lines().next().unwrap_or_default().chars().take(200).collect();
+        repeat(&format!("{told}; {late}"));
     }
 }
 

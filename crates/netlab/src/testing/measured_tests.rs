@@ -12,7 +12,7 @@ fn runs(off: u32, is_disturbed: bool) -> (u32, Vec<String>, Result<u32, String>)
     let (mut runs, recorded) = (0, RefCell::new(Vec::new()));
     let mut run = || {
         runs += 1;
-        expect(runs > off, format_args!("run {runs} is off")).map(|()| runs)
+        expect(runs > off, format_args!("run {runs} is off\nin detail")).map(|()| runs)
     };
     let watch = || Box::new(move || is_disturbed.then_some(DISTURBANCE)) as Disturbance;
     let outcome = measured_by(&mut run, watch, |reason| recorded.borrow_mut().push(reason.to_owned()));
@@ -28,7 +28,7 @@ fn what_was_disturbed_is_repeated_twice_at_most() {
     assert_eq!((count, recorded.len()), (3, 2));
     let message = outcome.unwrap_err();
     assert!(
-        message.contains("run 3 is off; each of 3 runs was disturbed: CPU 3"),
+        message.contains("run 3 is off\nin detail; each of 3 runs was disturbed: CPU 3"),
         "{message}"
     );
 }
