@@ -2,8 +2,8 @@ use std::cell::Cell;
 
 use super::*;
 
-/// Stamps of a packet that came at 1000 ns, by two clocks that are 50 ns apart, when each reading
-/// takes 20 ns and the thread has to wait before some of them.
+/// Stamps a packet that arrived at 1000 ns. The clocks differ by 50 ns and a reading takes 20 ns.
+/// `waits` has the number of a reading and the delay before it in nanoseconds.
 fn stamps(waits: &[(u32, u64)]) -> FarStamps {
     let (now, readings) = (Cell::new(1100), Cell::new(0));
     let read = || {
@@ -16,8 +16,8 @@ fn stamps(waits: &[(u32, u64)]) -> FarStamps {
 }
 
 #[test]
-fn a_thread_that_waits_between_two_clocks_tells_no_wrong_times() {
-    // By the other clock the packet came at 1050.
+fn preemption_between_readings_keeps_arrival_time() {
+    // The packet arrived at 1050 by CLOCK_MONOTONIC.
     for waits in [
         &[][..],
         &[(1, 500_000)],
@@ -32,10 +32,10 @@ fn a_thread_that_waits_between_two_clocks_tells_no_wrong_times() {
 }
 
 #[test]
-fn only_who_asks_for_times_gets_them() {
-    let probe = |clock| Probe {
+fn stamps_only_probes_that_request_it() {
+    let probe = Probe {
         kind: ringside_measure::probe::Kind::Request,
-        clock,
+        clock: Clock::Monotonic,
         session: 1,
         sequence: 1,
         intended_ns: 1,
@@ -43,10 +43,9 @@ fn only_who_asks_for_times_gets_them() {
     };
     let times = FarStamps { came_ns: 7, left_ns: 9 };
     let mut payload = [0; 100];
-    let given = probe(Clock::Monotonic);
-    given.encode(&mut payload).unwrap();
-    assert!(matches!(stamp(&given, &mut payload, || unreachable!()), Reply::AsItIs));
+    probe.encode(&mut payload).unwrap();
+    assert!(matches!(stamp(&probe, &mut payload, || unreachable!()), Reply::AsItIs));
     FarStamps::ask(&mut payload).unwrap();
-    assert!(matches!(stamp(&given, &mut payload, || times), Reply::Changed));
+    assert!(matches!(stamp(&probe, &mut payload, || times), Reply::Changed));
     assert_eq!(FarStamps::read(&payload), Some(times));
 }

@@ -1,4 +1,4 @@
-//! Tests of times and rates, which other work on the machine can disturb.
+//! Repetition of measurements that other work on the machine disturbed.
 
 use std::fmt::{self, Display};
 use std::panic::Location;
@@ -11,17 +11,17 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::record;
 
-/// Environment variable with the file that repeated tests are recorded in.
+/// Environment variable with the path of the file that lists repeated measurements.
 pub const REPEATS: &str = "RINGSIDE_REPEATS";
 
-/// How often a measurement that was disturbed is made again.
-const REPEATED: u32 = 2;
-/// How long the watching threads sleep.
-const STEP: Duration = Duration::from_millis(2);
-/// Much longer than a thread waits for its turn among some that compute.
-const LATE: Duration = Duration::from_millis(30);
+/// Maximum number of repeats of a disturbed measurement.
+const MAX_REPEATS: u32 = 2;
+/// Sleep of a watching thread.
+const SLEEP: Duration = Duration::from_millis(2);
+/// Wake-up delay that counts as a disturbance: much longer than the scheduling delay under load.
+const MIN_DELAY: Duration = Duration::from_millis(30);
 
-/// A time or a rate that is not what it is on a machine with nothing else to do.
+/// A time or a rate outside of its limits.
 #[derive(Debug)]
 pub struct Off(String);
 
@@ -31,34 +31,35 @@ impl Display for Off {
     }
 }
 
-/// Checks a time or a rate in a run of [`measured`], with what to say if it is off.
+/// Checks a time or a rate in a run of [`measured`]. `message` describes the violation.
 ///
 /// # Errors
 ///
-/// [`Off`] unless it holds.
-pub fn expect(holds: bool, what: impl Display) -> Result<(), Off> {
+/// [`Off`] unless `holds`.
+pub fn expect(holds: bool, message: impl Display) -> Result<(), Off> {
     match holds {
         true => Ok(()),
-        false => Err(Off(what.to_string())),
+        false => Err(Off(message.to_string())),
     }
 }
 
-/// Runs a measurement, and returns what it does.
+/// Runs a measurement and returns its result.
 ///
-/// A run checks its times and rates with [`expect`]. If one is off and a CPU was taken from this
-/// process for 30 ms or more meanwhile, the measurement is made again, at most twice. The repeat is
-/// printed, and recorded in the file that [`REPEATS`] names. What no disturbance excuses (counts,
-/// order, structure) a run asserts itself: after a panic nothing is repeated.
+/// A run checks its times and rates with [`expect`]. If one is outside of its limits and this process
+/// lost a CPU for 30 ms or more during the run, the measurement is repeated, at most twice. Each
+/// repeat is printed and appended to the file that [`REPEATS`] names. A run asserts counts, order and
+/// structure itself: a panic is never repeated.
 ///
 /// # Panics
 ///
-/// When a run panics; when a time or a rate is off and nothing disturbed the run, or it was the third.
+/// Panics if a run panics, if a value is outside of its limits without a disturbance, and if the third
+/// run was disturbed, too.
 #[track_caller]
 pub fn measured<T>(mut run: impl FnMut() -> Result<T, Off>) -> T {
     let caller = Location::caller();
     let watch = || {
         let watch = Watch::start();
-        Box::new(move || watch.longest().filter(|late| late.by >= LATE)) as Disturbance
+        Box::new(move || watch.longest().filter(|late| late.by >= MIN_DELAY)) as Disturbance
     };
     let repeat = |reason: &str| record(REPEATS, "repeated", reason, caller);
     measured_by(&mut run, watch, repeat).unwrap_or_else(|why| panic!("{why}"))
@@ -66,7 +67,7 @@ pub fn measured<T>(mut run: impl FnMut() -> Result<T, Off>) -> T {
 
 type Disturbance = Box<dyn FnOnce() -> Option<Late>>;
 
-/// `Err` says why the measurement failed.
+/// Implements [`measured`] with any watch and any record. Returns the panic message as an error.
 fn measured_by<T>(
     run: &mut dyn FnMut() -> Result<T, Off>,
     watch: impl Fn() -> Disturbance,
@@ -82,17 +83,17 @@ fn measured_by<T>(
         let Some(late) = disturbance() else {
             return Err(format!("{off}; nothing disturbed the measurement"));
         };
-        if repeats == REPEATED {
+        if repeats == MAX_REPEATS {
             return Err(format!("{off}; each of {} runs was disturbed: {late}", repeats + 1));
         }
         repeats += 1;
-        // A record is a line.
-        let told: String = off.0.lines().next().unwrap_or_default().chars().take(200).collect();
-        repeat(&format!("{told}; {late}"));
+        // The record has one line for each repeat.
+        let summary = off.0.lines().next().unwrap_or_default();
+        repeat(&format!("{summary:.200}; {late}"));
     }
 }
 
-/// How late a thread woke up that had nothing else to do.
+/// The longest wake-up delay on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Late {
     by: Duration,
@@ -101,11 +102,11 @@ struct Late {
 
 impl Display for Late {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CPU {} was taken away for {} ms", self.cpu, self.by.as_millis())
+        write!(f, "CPU {} was unavailable for {} ms", self.cpu, self.by.as_millis())
     }
 }
 
-/// A thread on each CPU of this process that does nothing but wake up.
+/// One thread for each CPU of this process, which measures its wake-up delays.
 struct Watch {
     over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<Late>>,
@@ -118,7 +119,7 @@ impl Watch {
         let cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| own.is_set(cpu));
         let threads = cpus.map(|cpu| {
             let over = Arc::clone(&over);
-            thread::spawn(move || wake_up(cpu, &over))
+            thread::spawn(move || measure_delay(cpu, &over))
         });
         let threads = threads.collect();
         Self { over, threads }
@@ -139,16 +140,17 @@ impl Drop for Watch {
     }
 }
 
-fn wake_up(cpu: usize, over: &AtomicBool) -> Late {
+/// Returns the longest wake-up delay on `cpu` until `over` is set.
+fn measure_delay(cpu: usize, over: &AtomicBool) -> Late {
     let mut only = CpuSet::new();
     only.set(cpu);
-    // One that went offline disturbs nobody.
+    // An offline CPU disturbs nothing.
     let pinned = sched_setaffinity(None, &only).is_ok();
     let mut by = Duration::ZERO;
     while pinned && !over.load(Ordering::Relaxed) {
         let begin = Instant::now();
-        thread::sleep(STEP);
-        by = by.max(begin.elapsed().saturating_sub(STEP));
+        thread::sleep(SLEEP);
+        by = by.max(begin.elapsed().saturating_sub(SLEEP));
     }
     Late { by, cpu }
 }

@@ -4,10 +4,10 @@ use std::process::Command;
 
 use super::*;
 
-const DISTURBANCE: Late = Late { by: LATE, cpu: 3 };
+const DISTURBANCE: Late = Late { by: MIN_DELAY, cpu: 3 };
 
-/// Runs that are off so many times, on a machine that is disturbed or not. Returns how many runs
-/// there were, what was recorded, and what came of them.
+/// Runs a measurement whose first `off` runs are outside of their limits. Returns the number of runs,
+/// the recorded lines and the result.
 fn runs(off: u32, is_disturbed: bool) -> (u32, Vec<String>, Result<u32, String>) {
     let (mut runs, recorded) = (0, RefCell::new(Vec::new()));
     let mut run = || {
@@ -20,9 +20,9 @@ fn runs(off: u32, is_disturbed: bool) -> (u32, Vec<String>, Result<u32, String>)
 }
 
 #[test]
-fn what_was_disturbed_is_repeated_twice_at_most() {
+fn repeats_disturbed_run_twice_at_most() {
     assert_eq!(runs(0, true), (1, vec![], Ok(1)));
-    let reasons = [1, 2].map(|run| format!("run {run} is off; CPU 3 was taken away for 30 ms"));
+    let reasons = [1, 2].map(|run| format!("run {run} is off; CPU 3 was unavailable for 30 ms"));
     assert_eq!(runs(2, true), (3, reasons.to_vec(), Ok(3)));
     let (count, recorded, outcome) = runs(3, true);
     assert_eq!((count, recorded.len()), (3, 2));
@@ -34,14 +34,14 @@ fn what_was_disturbed_is_repeated_twice_at_most() {
 }
 
 #[test]
-fn without_a_disturbance_nothing_is_repeated() {
+fn fails_without_disturbance() {
     let (count, recorded, outcome) = runs(1, false);
     assert_eq!((count, recorded.len()), (1, 0));
     assert!(outcome.unwrap_err().contains("nothing disturbed"));
 }
 
 #[test]
-fn a_wrong_count_is_never_repeated() {
+fn never_repeats_after_panic() {
     let mut runs = 0;
     let mut run = || -> Result<(), Off> {
         runs += 1;
@@ -53,22 +53,22 @@ fn a_wrong_count_is_never_repeated() {
     assert_eq!(runs, 1);
 }
 
-/// A real-time process on one CPU is what takes it away.
+/// A real-time process keeps the CPU from the watching thread.
 #[test]
-fn a_cpu_that_is_taken_away_is_seen() {
+fn detects_real_time_process() {
     if !crate::testing::is_root() {
         return;
     }
     let own = sched_getaffinity(None).unwrap();
     let cpu = (0..CpuSet::MAX_CPU).find(|&cpu| own.is_set(cpu)).unwrap();
     let watch = Watch::start();
-    // It ends by itself: who shares its CPU and its priority could not end it.
-    let thief = Command::new("taskset")
+    // The loop is finite: a process of the same priority on this CPU could not stop it.
+    let busy = Command::new("taskset")
         .args(["--cpu-list", &cpu.to_string(), "chrt", "--fifo", "1"])
         .args(["sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done"])
         .status()
         .unwrap();
-    assert!(thief.success(), "{thief}");
+    assert!(busy.success(), "{busy}");
     let late = watch.longest().unwrap();
-    assert!(late.by >= LATE, "{late}");
+    assert!(late.by >= MIN_DELAY, "{late}");
 }
