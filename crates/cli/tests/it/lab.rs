@@ -356,7 +356,7 @@ fn a_killed_run_goes_on_where_it_was_and_leaves_nothing() {
     running.signal(libc::SIGKILL);
     let killed = running.end();
     assert!(!killed.status.success() && turns(&run_folder) < 6, "{killed:#?}");
-    // Its namespaces have names yet, with nothing in them, unless another test's lab has just taken those away.
+    // Its two namespaces remain, unless the lab of another test has removed them meanwhile.
     let names = namespaces_of(pid);
     assert!([0, 2].contains(&names.len()), "{names:?}");
     let clean = run(&scratch, "clean").good();

@@ -90,22 +90,22 @@ fn row_of(tag: &str, queues: [u32; 2], mtu: u32, subnets: [u8; 2]) -> Row {
 /// The binary, to be run in the namespace of `end`, with arguments as one writes them in a shell, `{}` being the
 /// interface's name.
 ///
-/// What carries packets sleeps while there are none, unless the arguments say how it waits: one that
-/// spins, as is the default, takes a CPU from the tests beside.
+/// Adds `--wait poll` to commands of [`WAITING`] unless the arguments have `--wait`: the default is
+/// to spin, which takes a CPU from concurrent tests.
 pub fn ringside(end: &End, arguments: &str) -> Command {
     let mut command = end.ns.command(env!("CARGO_BIN_EXE_ringside"));
     command.args(words(end, arguments)).env_remove("SSH_CONNECTION");
-    let carries = arguments
+    let waits = arguments
         .split_once(' ')
-        .is_some_and(|(name, _)| CARRIERS.contains(&name));
-    if carries && !arguments.contains("--wait") && !arguments.contains(" -w") {
+        .is_some_and(|(name, _)| WAITING.contains(&name));
+    if waits && !arguments.contains("--wait") && !arguments.contains(" -w") {
         command.args(["--wait", "poll"]);
     }
     command
 }
 
-/// Commands that carry packets.
-const CARRIERS: [&str; 6] = ["rx", "tx", "fwd", "echo", "ping", "impair"];
+/// Commands with the option `--wait`.
+const WAITING: [&str; 6] = ["rx", "tx", "fwd", "echo", "ping", "impair"];
 
 pub fn words(end: &End, arguments: &str) -> Vec<String> {
     arguments

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use ringside_measure::schema::{LabResult, LatencyKind, LoadKind};
 use ringside_netlab::End;
+use ringside_netlab::testing::{expect, measured};
 
 use super::together::folders_of;
 use super::*;
@@ -191,8 +192,7 @@ fn shape(result: &LabResult) -> String {
             (
                 (&cell.path, cell.latency.kind, cell.condition, &cell.description),
                 (
-                    // Of a round in which nothing was answered there is no figure.
-                    cell.rounds.is_empty(),
+                    cell.rounds.len(),
                     cell.failed_turns,
                     loads,
                     cell.ratio_to_idle.is_some(),
@@ -241,63 +241,71 @@ fn what_is_interrupted_and_goes_on_ends_as_what_was_not() {
         &probe("packet", "with = \"packet\"\nmeasure = [\"rtt\"]\nloads = []"),
     ];
     scratch.lab(&content.concat());
-    let whole = result(&run(&scratch, "run my.toml --into whole --json").good().out);
-    // Ctrl-C in a turn, and in what was left then; seconds before the end each time, most of them of the traced turns.
-    let mut kept = BTreeMap::new();
-    for (line, wanted) in [("run my.toml --into run", 4), ("run my.toml --into run --resume", 10)] {
-        let mut running = start(&scratch, line);
-        let pid = running.pid();
-        let there = || parts(&scratch.path("run")).len() >= wanted;
-        assert!(
-            wait_until(PATIENCE, || there() || running.is_over()),
-            "{}",
-            running.told()
-        );
-        running.signal(libc::SIGINT);
-        let told = running.end().bad();
-        assert!(
-            told.contains("interrupted") && told.contains("`ringside lab run my.toml --into run --resume` goes on"),
-            "{told}"
-        );
-        assert_nothing_is_left_of(pid);
+    measured(|| {
+        for folder in ["whole", "run"] {
+            _ = fs::remove_dir_all(scratch.path(folder));
+        }
+        let whole = result(&run(&scratch, "run my.toml --into whole --json").good().out);
+        // Ctrl-C in a turn, and in what was left then; seconds before the end each time, most of them of the traced turns.
+        let mut kept = BTreeMap::new();
+        for (line, wanted) in [("run my.toml --into run", 4), ("run my.toml --into run --resume", 10)] {
+            let mut running = start(&scratch, line);
+            let pid = running.pid();
+            let there = || parts(&scratch.path("run")).len() >= wanted;
+            assert!(
+                wait_until(PATIENCE, || there() || running.is_over()),
+                "{}",
+                running.told()
+            );
+            running.signal(libc::SIGINT);
+            let told = running.end().bad();
+            assert!(
+                told.contains("interrupted") && told.contains("`ringside lab run my.toml --into run --resume` goes on"),
+                "{told}"
+            );
+            assert_nothing_is_left_of(pid);
+            let now = parts(&scratch.path("run"));
+            assert!(now.len() >= wanted && now.len() < 22, "{:?}", now.keys());
+            assert!(kept.iter().all(|(path, content)| now.get(path) == Some(content)));
+            kept = now;
+        }
+        let done = run(&scratch, "run my.toml --into run --resume --json").good();
+        let resumed = result(&done.out);
         let now = parts(&scratch.path("run"));
-        assert!(now.len() >= wanted && now.len() < 22, "{:?}", now.keys());
-        assert!(kept.iter().all(|(path, content)| now.get(path) == Some(content)));
-        kept = now;
-    }
-    let done = run(&scratch, "run my.toml --into run --resume --json").good();
-    let resumed = result(&done.out);
-    let now = parts(&scratch.path("run"));
-    assert!(
-        kept.iter().all(|(path, content)| now.get(path) == Some(content)),
-        "what was done is not done again"
-    );
-    let names = |run: &str| -> Vec<_> {
-        let folder = scratch.path(run);
-        let files = parts(&folder).into_keys();
-        files
-            .map(|path| path.strip_prefix(&folder).expect("below it").to_owned())
-            .collect()
-    };
-    assert_eq!(names("run"), names("whole"));
-    assert_eq!(now.len(), 22, "five cells in four rounds, and two traced turns");
-    // On a machine that is given away while measuring, quiet rounds are a matter of luck.
-    if [&whole, &resumed]
-        .iter()
-        .all(|result| result.cells.iter().all(|cell| cell.turns_left_out == 0))
-    {
-        assert_eq!(shape(&resumed), shape(&whole));
-    }
-    let loaded = resumed.cells.iter().filter(|cell| cell.condition == LoadKind::Foreign);
-    assert_eq!(
-        loaded
-            .filter(|cell| cell.latency.kind == LatencyKind::RoundTrip)
-            .count(),
-        1
-    );
-    // A turn is told when it begins, and only those that were left are.
-    let begun = done.err.matches(" of 22, ").count();
-    assert_eq!(begun, 22 - kept.len(), "{}", done.err);
+        assert!(
+            kept.iter().all(|(path, content)| now.get(path) == Some(content)),
+            "what was done is not done again"
+        );
+        let names = |run: &str| -> Vec<_> {
+            let folder = scratch.path(run);
+            let files = parts(&folder).into_keys();
+            files
+                .map(|path| path.strip_prefix(&folder).expect("below it").to_owned())
+                .collect()
+        };
+        assert_eq!(names("run"), names("whole"));
+        assert_eq!(now.len(), 22, "five cells in four rounds, and two traced turns");
+        // On a machine that is given away while measuring, quiet rounds are a matter of luck.
+        if [&whole, &resumed]
+            .iter()
+            .all(|result| result.cells.iter().all(|cell| cell.turns_left_out == 0))
+        {
+            // A round without an answer has no figure.
+            let shapes = [&resumed, &whole].map(shape);
+            expect(shapes[0] == shapes[1], format_args!("the shapes differ\n{shapes:#?}"))?;
+        }
+        let loaded = resumed.cells.iter().filter(|cell| cell.condition == LoadKind::Foreign);
+        assert_eq!(
+            loaded
+                .filter(|cell| cell.latency.kind == LatencyKind::RoundTrip)
+                .count(),
+            1
+        );
+        // A turn is told when it begins, and only those that were left are.
+        let begun = done.err.matches(" of 22, ").count();
+        assert_eq!(begun, 22 - kept.len(), "{}", done.err);
+        Ok(())
+    });
 }
 
 #[test]

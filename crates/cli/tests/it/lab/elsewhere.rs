@@ -4,7 +4,7 @@
 use std::fs;
 
 use ringside_measure::schema::{LabCell, LabClocks, LaunchBy, LoadKind};
-use ringside_netlab::testing::is_root;
+use ringside_netlab::testing::{Off, expect, is_root, measured};
 use ringside_nic::clock::Discipline;
 
 use super::common::{self, ptp};
@@ -23,8 +23,6 @@ fn another_machine_steers_and_keeps_schedules() {
     }
     let (_alone, scratch) = (alone(), Scratch::new());
     let hosts = common::lab("lab-else", 2);
-    let server = common::start(&hosts.b, "serve {} --insecure --lab");
-    server.wait_for("UDP port");
     let mut content = HEAD.to_owned() + &far(hosts.b.ipv4);
     // All that comes is spread over the CPU that it is not asked for on.
     content += "[[steering]]\nname = \"rps\"\nhost = \"far\"\nrps = [\"0=0\", \"1=0\"]\ncpu = 1\n\
@@ -43,48 +41,54 @@ fn another_machine_steers_and_keeps_schedules() {
         );
     }
     scratch.lab(&content);
-    let done = start_at(&hosts.a, &scratch, "run my.toml --into run --json")
-        .end()
-        .good();
-    let result = result(&done.out);
-    // Idle, and beside the loads.
-    let paths = [
-        "steered",
-        "there PCP 5",
-        "there PCP 3",
-        "back PCP 5",
-        "back PCP 3",
-        "xdp PCP 5",
-        "xdp PCP 3",
-    ];
-    for path in paths {
-        let cells = result.cells.iter().filter(|cell| cell.path == path).count();
-        assert_eq!(cells, 2, "{path}: {:#?}", result.cells);
-    }
-    assert_eq!(result.cells.len(), 2 * paths.len());
-    for cell in &result.cells {
-        assert_eq!(cell.unavailable, None, "{cell:#?}");
-        match cell.schedule {
-            Some(_) => check_class(cell),
-            None => check_steered(cell),
+    measured(|| {
+        _ = fs::remove_dir_all(scratch.path("run"));
+        let server = common::start(&hosts.b, "serve {} --insecure --lab");
+        server.wait_for("UDP port");
+        let done = start_at(&hosts.a, &scratch, "run my.toml --into run --json")
+            .end()
+            .good();
+        let result = result(&done.out);
+        // Idle, and beside the loads.
+        let paths = [
+            "steered",
+            "there PCP 5",
+            "there PCP 3",
+            "back PCP 5",
+            "back PCP 3",
+            "xdp PCP 5",
+            "xdp PCP 3",
+        ];
+        for path in paths {
+            let cells = result.cells.iter().filter(|cell| cell.path == path).count();
+            assert_eq!(cells, 2, "{path}: {:#?}", result.cells);
         }
-    }
-    // What was set there is put back, and what was started is gone.
-    let rps = || fs::read_to_string(format!("/sys/class/net/{}/queues/rx-0/rps_cpus", hosts.b.interface)).unwrap();
-    let mask = hosts.b.run(rps);
-    assert!(mask.trim().chars().all(|digit| "0,".contains(digit)), "{mask}");
-    let said = server.interrupt().good().err;
-    assert!(
-        !said.contains("closed the connection"),
-        "it was told that all is over: {said}"
-    );
-    let times = |word: &str| said.matches(&format!("{word} for a lab")).count();
-    for word in ["a question of bounds", "a listener", "a talker", "steering"] {
-        assert!(times(word) > 0, "{word}: {said}");
-    }
-    // Each kind once to see whether it is had here, and all of them for each loaded turn: none is there for longer than that.
-    assert_eq!(times("receivers of loads"), 2 + 4, "{said}");
-    common::assert_clean(&hosts.a);
+        assert_eq!(result.cells.len(), 2 * paths.len());
+        for cell in &result.cells {
+            assert_eq!(cell.unavailable, None, "{cell:#?}");
+            match cell.schedule {
+                Some(_) => check_class(cell)?,
+                None => check_steered(cell),
+            }
+        }
+        // What was set there is put back, and what was started is gone.
+        let rps = || fs::read_to_string(format!("/sys/class/net/{}/queues/rx-0/rps_cpus", hosts.b.interface)).unwrap();
+        let mask = hosts.b.run(rps);
+        assert!(mask.trim().chars().all(|digit| "0,".contains(digit)), "{mask}");
+        let said = server.interrupt().good().err;
+        assert!(
+            !said.contains("closed the connection"),
+            "it was told that all is over: {said}"
+        );
+        let times = |word: &str| said.matches(&format!("{word} for a lab")).count();
+        for word in ["a question of bounds", "a listener", "a talker", "steering"] {
+            assert!(times(word) > 0, "{word}: {said}");
+        }
+        // Each kind once to see whether it is had here, and all of them for each loaded turn: none is there for longer than that.
+        assert_eq!(times("receivers of loads"), 2 + 4, "{said}");
+        common::assert_clean(&hosts.a);
+        Ok(())
+    });
 }
 
 fn check_steered(cell: &LabCell) {
@@ -115,12 +119,16 @@ fn check_steered(cell: &LabCell) {
     }
 }
 
-fn check_class(cell: &LabCell) {
+fn check_class(cell: &LabCell) -> Result<(), Off> {
     let of = cell.schedule.as_ref().expect("a schedule");
     let each_cycle = u64::from(of.class.packets_per_cycle);
     assert_eq!(of.kept_by, LaunchBy::Thread);
-    // A turn of twenty cycles, of which a busy machine leaves some out.
-    assert!(cell.probes.received >= each_cycle, "{cell:#?}");
+    // A turn has twenty cycles.
+    let received = cell.probes.received;
+    expect(
+        received >= 8 * each_cycle,
+        format_args!("{}: {received} received", cell.path),
+    )?;
     if cell.condition != LoadKind::Foreign {
         assert_eq!(cell.probes.lost, 0, "{cell:#?}");
     }
@@ -128,6 +136,7 @@ fn check_class(cell: &LabCell) {
     assert_eq!(clock.contradiction_ns, 0, "{clock:#?}");
     // It is the same one.
     assert!(clock.offset_ns.unsigned_abs() <= clock.uncertainty_ns, "{clock:#?}");
+    Ok(())
 }
 
 /// Nothing begins that a server would end in the middle, or that cannot get there.
@@ -249,11 +258,15 @@ fn clocks_that_are_not_right_enough_are_refused() {
     let here = format!("ptp4l = {:?}\n", leads.socket.display().to_string());
     write("50ms", &here);
     lab("check my.toml").good();
-    let done = lab("run my.toml --into run --json").good();
-    let told = result(&done.out);
+    let (done, told) = measured(|| {
+        _ = fs::remove_dir_all(scratch.path("run"));
+        let done = lab("run my.toml --into run --json").good();
+        let told = result(&done.out);
+        told.cells.iter().try_for_each(check_class)?;
+        Ok((done, told))
+    });
     assert_eq!(told.cells.len(), 2, "{told:#?}");
     for cell in &told.cells {
-        check_class(cell);
         let clocks = cell.schedule.as_ref().and_then(|of| of.clocks.as_deref());
         let clocks: &LabClocks = clocks.expect("recorded");
         assert_eq!((clocks.most_offset_ns, clocks.is_one), (Some(50_000_000), false));

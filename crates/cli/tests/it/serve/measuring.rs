@@ -161,7 +161,7 @@ fn no_more_than_the_server_allows() {
         assert!(done.err.contains("no more than 2000 a second"), "{}", done.err);
         let packets = ping_result(done.document()).packets;
         assert!(packets.sent <= 1201, "{packets:?}");
-        // What a client makes up for after it was kept from its CPU may be more than the server lets through at once.
+        // After preemption a client catches up with a burst, which may exceed the server's limit.
         let above = packets.losses.iter().find(|loss| loss.name.contains("above the rate"));
         expect(above.is_none_or(|loss| loss.count == 0), format_args!("{packets:?}"))
     });

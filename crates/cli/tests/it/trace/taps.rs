@@ -109,13 +109,14 @@ fn waits_and_wake_ups_are_told(tap: &Tap, index: u32, sender: &UdpSocket) {
     }
     // One that sleeps until something comes.
     let id = thread::scope(|scope| {
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         scope.spawn(move || {
-            tell.send(rustix::thread::gettid().as_raw_nonzero().get())
+            sender
+                .send(rustix::thread::gettid().as_raw_nonzero().get())
                 .expect("heard");
             assert_eq!(take(tap), 3);
         });
-        let id = told.recv().expect("a thread");
+        let id = receiver.recv().expect("a thread id");
         let stat = format!("/proc/self/task/{id}/stat");
         let is_asleep = || fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") S "));
         assert!(wait_until(common::PATIENCE, is_asleep), "it sleeps");
