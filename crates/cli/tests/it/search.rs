@@ -4,7 +4,8 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::common::{Done, PATIENCE, Running, assert_clean, lab, lab_with, run, start, start_receiver};
+use crate::common::{Done, PATIENCE, Running};
+use crate::common::{assert_clean, lab, lab_with, run, start, start_receiver};
 use ringside_measure::schema::{LatencyKind, Outcome, SearchResult, SearchTable};
 use ringside_netlab::testing::is_root;
 use ringside_netlab::{Lab, Namespace, VethConfig};

@@ -45,15 +45,15 @@ pub fn expect(holds: bool, message: impl Display) -> Result<(), Off> {
 
 /// Runs a measurement and returns its result.
 ///
-/// A run checks its times and rates with [`expect`]. If one is outside of its limits and this process
-/// lost a CPU for 30 ms or more during the run, the measurement is repeated, at most twice. Each
-/// repeat is printed and appended to the file that [`REPEATS`] names. A run asserts counts, order and
-/// structure itself: a panic is never repeated.
+/// A run checks its times and rates with [`expect`]. If a value is outside of its limits and this
+/// process lost a CPU for 30 ms or more during the run, the measurement is repeated, at most twice.
+/// Each repeat is printed and appended to the file that [`REPEATS`] names. A run asserts counts,
+/// order and structure itself: a panic is never repeated.
 ///
 /// # Panics
 ///
-/// Panics if a run panics, if a value is outside of its limits without a disturbance, and if the third
-/// run was disturbed, too.
+/// Panics if a run panics, if a value is outside of its limits without a disturbance, and if the
+/// third run was disturbed, too.
 #[track_caller]
 pub fn measured<T>(mut run: impl FnMut() -> Result<T, Off>) -> T {
     let caller = Location::caller();

@@ -6,8 +6,8 @@ use super::*;
 
 const DISTURBANCE: Late = Late { by: MIN_DELAY, cpu: 3 };
 
-/// Runs a measurement whose first `off` runs are outside of their limits. Returns the number of runs,
-/// the recorded lines and the result.
+/// Runs a measurement whose first `off` runs are outside of their limits. Returns the number of
+/// runs, the recorded lines and the result.
 fn runs(off: u32, is_disturbed: bool) -> (u32, Vec<String>, Result<u32, String>) {
     let (mut runs, recorded) = (0, RefCell::new(Vec::new()));
     let mut run = || {

@@ -32,8 +32,8 @@ pub(crate) struct Side {
 }
 
 impl Pair {
-    /// Two queues. Without IPv6: no router solicitations and multicast reports among the packets that
-    /// tests count.
+    /// Creates a pair with two queues and without IPv6, whose router solicitations and multicast
+    /// reports would be among the counted packets.
     pub(crate) fn new() -> Self {
         let lab = Lab::veth(VethConfig {
             tag: "bpf".to_owned(),
