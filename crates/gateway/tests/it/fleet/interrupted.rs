@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ringside_gateway::store::{Store, StoreError};
+use ringside_netlab::wait_until;
 
 use super::Etcd;
 use super::common::Folder;
@@ -14,7 +15,10 @@ use super::migrate::{configure, digest, migrate, said};
 const OBJECTS: usize = 8000;
 /// How often each direction is interrupted.
 const KILLS: u32 = 6;
+/// The time that a migration may take to write its first key.
+const PATIENCE: Duration = Duration::from_secs(60);
 const PREFIX: &str = "/ringside/gateway/v1/";
+const PREFIX_OF_NEIGHBORS: &str = "/ringside/gateway/v1/neighbors/";
 
 /// What [`OBJECTS`] are in a file, which is copied for each try.
 fn truth(etcd: &Etcd) -> Folder {
@@ -41,12 +45,17 @@ fn count(store: &mut Store) -> usize {
     count
 }
 
-/// Kills a migration after a while. True if it had come to its end.
-fn interrupt(folder: &Folder, to: &str, after: Duration) -> bool {
+/// Kills a migration at a moment that its duration so far or its progress decides. Returns whether it
+/// had completed.
+fn interrupt(folder: &Folder, to: &str, mut is_due: impl FnMut(Duration) -> bool) -> bool {
     let mut command = binary();
     command.args(["migrate", "--to", to, "--config"]);
     let mut child = command.arg(folder.join("gateway.toml")).spawn().unwrap();
-    std::thread::sleep(after);
+    let began = Instant::now();
+    assert!(
+        wait_until(PATIENCE, || is_due(began.elapsed())),
+        "the moment never came"
+    );
     child.kill().unwrap();
     child.wait().unwrap().success()
 }
@@ -90,7 +99,16 @@ fn one_that_is_killed_leaves_nothing_half_and_goes_on() {
     for number in 1..=KILLS {
         etcd.ctl(&["del", "--prefix", PREFIX]);
         let folder = try_folder();
-        let is_done = interrupt(&folder, "etcd", long * number / KILLS);
+        // Times alone would all miss the write on a machine whose speed varies.
+        let has_keys = || {
+            let first = ["get", "--prefix", "--keys-only", "--limit=1", PREFIX_OF_NEIGHBORS];
+            !etcd.ctl(&first).trim().is_empty()
+        };
+        let is_due = |passed| match number % 2 {
+            0 => has_keys(),
+            _ => passed >= long * number / KILLS,
+        };
+        let is_done = interrupt(&folder, "etcd", is_due);
         let (written, is_marked) = (keys("neighbors/").lines().count(), !keys("migration").trim().is_empty());
         assert!(written == 0 || written == all || is_marked, "{written} of {all} keys");
         if written > 0 && is_marked {
@@ -140,7 +158,7 @@ fn one_that_is_killed_leaves_nothing_half_and_goes_on() {
     for number in 1..=2 * KILLS {
         let folder = Folder::new();
         configure(&folder, "sqlite", &etcd);
-        let is_done = interrupt(&folder, "sqlite", long * number / (2 * KILLS));
+        let is_done = interrupt(&folder, "sqlite", |passed| passed >= long * number / (2 * KILLS));
         match Store::open(&folder.join("store.db")) {
             Ok(mut store) => {
                 let count = count(&mut store);
