@@ -44,10 +44,10 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 /// A folder that goes with the test.
-struct Scratch(PathBuf);
+pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("ringside-lab-test-{}-{number}", std::process::id()));
@@ -56,13 +56,13 @@ impl Scratch {
     }
 
     /// A lab file in it.
-    fn lab(&self, content: &str) -> PathBuf {
+    pub(crate) fn lab(&self, content: &str) -> PathBuf {
         let path = self.0.join("my.toml");
         fs::write(&path, content).expect("written");
         path
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 }

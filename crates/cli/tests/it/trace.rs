@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use crate::common;
 use crate::common::{Done, Row, Running, assert_clean, lab, start, wire};
+use crate::lab::Scratch;
 use ringside_measure::latency::Latency;
 use ringside_measure::probe::{Clock, HEADER_LEN, Kind, Probe};
 use ringside_measure::schema::{Outcome, StageResult, TraceResult, TracedPath};
@@ -474,14 +475,11 @@ fn a_hog_is_found_in_the_stages_of_a_labs_path() {
     }
     let _alone = alone();
     measured(|| {
-        let folder = std::env::temp_dir().join(format!("ringside-trace-lab-{}", std::process::id()));
-        _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).expect("a folder");
-        let file = folder.join("lab.toml");
+        let scratch = Scratch::new();
         let lab = "rounds = 1\nturn = \"700ms\"\nsettle = \"1ms\"\ntrace = true\n[[host]]\nname = \"a\"\ncpu = 0\n\
                [[host]]\nname = \"b\"\ncpu = 1\n[[link]]\nends = [\"a\", \"b\"]\n\
                [[probe]]\nname = \"p\"\nfrom = \"a\"\nto = \"b\"\nwith = \"udp\"\nrate = 60\nmeasure = [\"one-way\"]\n";
-        std::fs::write(&file, lab).expect("written");
+        let file = scratch.lab(lab);
         let end = AtomicBool::new(false);
         let done = thread::scope(|scope| {
             let _flow = Flow(&end);
@@ -490,7 +488,7 @@ fn a_hog_is_found_in_the_stages_of_a_labs_path() {
             let line = format!(
                 "lab run {} --into {} --json",
                 file.display(),
-                folder.join("run").display()
+                scratch.path("run").display()
             );
             let running = tool(&line);
             let pid = running.pid();
@@ -527,9 +525,8 @@ fn a_hog_is_found_in_the_stages_of_a_labs_path() {
             (1, 1, false)
         );
         expect(done.err.contains("most in wake-up"), &done.err)?;
-        let report = std::fs::read_to_string(folder.join("run/report.html")).expect("a report");
+        let report = std::fs::read_to_string(scratch.path("run/report.html")).expect("a report");
         assert!(report.contains("Stages, one way") && report.contains("<th>wake-up</th>"));
-        _ = std::fs::remove_dir_all(&folder);
         Ok(())
     });
 }
