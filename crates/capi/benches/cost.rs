@@ -1,4 +1,4 @@
-//! What a packet costs through the C API, in instructions of user code and without a kernel: as `crates/xsk/benches/cost.rs`
+//! What a packet costs through the C API, in instructions of user code and without a kernel: as `tools/cost`
 //! counts it for Rust, with the same bursts, packets and stand-in for the kernel.
 //!
 //! ```text

@@ -3,9 +3,9 @@
 //! What there is to know for its users is in the header, `include/ringside/ringside.h`, which cbindgen makes of this crate
 //! (`cargo test -p ringside-capi --test it header`), and in `docs/c-api.md`.
 //!
-//! Nothing that C gives is believed where it can be looked at. Handles are numbers, looked up in a table ([`table`]); packets
-//! carry tokens, which end with their burst ([`packet`]) or name a cell of a slab ([`slab`]); structs say their size
-//! ([`options`]); no panic leaves a call ([`boundary`]). What cannot be looked at is whether a pointer leads to as much memory
+//! Nothing that C gives is believed where it can be looked at. Handles are numbers, looked up in a table (`table`); packets
+//! carry tokens, which end with their burst (`packet`) or name a cell of a slab (`slab`); structs say their size
+//! (`options`); no panic leaves a call (`boundary`). What cannot be looked at is whether a pointer leads to as much memory
 //! as is said.
 #![allow(non_camel_case_types, reason = "the names are those of the header")]
 

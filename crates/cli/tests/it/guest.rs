@@ -127,6 +127,7 @@ fn end_within(what: &str, child: GuestChild<'_>, limit: Duration) -> Done {
 }
 
 #[test]
+#[ignore = "make test-guests runs it"]
 fn zero_copy_on_virtio_net_and_ways_to_attach_a_guest() {
     if !is_root() {
         return;

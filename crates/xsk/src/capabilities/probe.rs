@@ -257,6 +257,6 @@ fn frags_programs() -> Tried {
     LOAD.judge(sys::load_pass(sys::HAS_FRAGS, 0)).map(drop)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 #[path = "probe_tests.rs"]
 mod tests;

@@ -43,21 +43,11 @@ impl Pool {
         self.seen = seen;
         at_most("free twice", twice, 0)?;
         at_most("free and with the kernel at once", lent, 0)?;
-        let pair = self.pair();
-        for (owners, place, expected) in [
-            (&[Owner::Fill(pair)][..], "received into, by the book", self.in_fill()),
-            (
-                &[Owner::Tx(pair), Owner::TxStamp(pair)],
-                "sent, by the book",
-                self.in_flight(),
-            ),
+        let (received, sent) = self.umem().book().lent(self.pair());
+        for (place, found, expected) in [
+            ("received into, by the book", received, self.in_fill()),
+            ("sent, by the book", sent, self.in_flight()),
         ] {
-            let found = self
-                .umem()
-                .book()
-                .owners()
-                .filter(|entry| owners.contains(entry))
-                .count();
             if found != expected as usize {
                 return Err(Violation::Ledger {
                     place,

@@ -23,6 +23,7 @@ mod nic_hints;
 mod no_allocation;
 mod parts;
 mod privileges;
+mod refused;
 mod shared;
 mod split_btf;
 mod traffic;

@@ -3,7 +3,7 @@
 use ringside_measure::latency::Latency;
 use ringside_measure::schema::{LabResult, LabStages, LoadKind, StageResult, TracedPath};
 use ringside_measure::trace::{Point, Stage};
-use ringside_netlab::testing::is_root;
+use ringside_netlab::testing::{Off, expect, is_root, measured};
 
 use super::guests::PATIENCE;
 use super::{Scratch, alone, run_whole};
@@ -49,16 +49,22 @@ fn a_hog_and_a_receiver_that_stands_still_are_found_inside_a_guest() {
     }
     let (_alone, scratch) = (alone(), Scratch::new());
     scratch.lab(&content());
-    let (_, result) = run_whole(&scratch, PATIENCE);
-    let free = traced(&result, "hog", LoadKind::Idle);
-    let [hog, aside, still] = ["hog", "aside", "still"].map(|name| traced(&result, name, LoadKind::Foreign));
+    measured(|| assert_delays(&run_whole(&scratch, PATIENCE).1));
+}
+
+fn assert_delays(result: &LabResult) -> Result<(), Off> {
+    let free = traced(result, "hog", LoadKind::Idle);
+    let [hog, aside, still] = ["hog", "aside", "still"].map(|name| traced(result, name, LoadKind::Foreign));
     let wake_up = Stage::From(Point::Waking);
-    assert_delay_in(free, hog, wake_up, MS);
-    assert_delay_in(free, still, Stage::From(Point::Ready), 10.0 * MS);
+    assert_delay_in(free, hog, wake_up, MS)?;
+    assert_delay_in(free, still, Stage::From(Point::Ready), 10.0 * MS)?;
     // What nobody has to wait for is not found there.
     let [found, elsewhere] = [hog, aside].map(|path| growth(free, path, hop_inside(path), wake_up));
     eprintln!("wake-up in the guest: {found} ns beside it, {elsewhere} ns beside the other CPU");
-    assert!(elsewhere < found / 3.0, "{free:#?}\n{aside:#?}");
+    expect(
+        elsewhere < found / 3.0,
+        format_args!("{elsewhere} ns elsewhere: {free:#?}\n{aside:#?}"),
+    )
 }
 
 fn traced<'r>(result: &'r LabResult, path: &str, condition: LoadKind) -> &'r TracedPath {
@@ -118,7 +124,7 @@ fn growth(free: &TracedPath, delayed: &TracedPath, hop: u32, stage: Stage) -> f6
 
 /// A stage of the guest takes so much longer for most packets, has most of what the whole way takes longer, and no other stage, there or here, grows by a
 /// third of that.
-fn assert_delay_in(free: &TracedPath, delayed: &TracedPath, stage: Stage, least_ns: f64) {
+fn assert_delay_in(free: &TracedPath, delayed: &TracedPath, stage: Stage, least_ns: f64) -> Result<(), Off> {
     let hop = hop_inside(delayed);
     let part = |path| stage_of(path, hop, stage).map_or(0.0, |of| of.part_ns);
     let whole = |path: &TracedPath| path.whole.expect("packets").mean_ns;
@@ -128,12 +134,14 @@ fn assert_delay_in(free: &TracedPath, delayed: &TracedPath, stage: Stage, least_
     }
     let found = growth(free, delayed, hop, stage);
     let both = || format!("{free:#?}\n{delayed:#?}");
-    assert!(found >= least_ns, "{stage:?} by {found} ns: {}", both());
+    expect(found >= least_ns, format_args!("{stage:?} by {found} ns: {}", both()))?;
     let (of_it, of_all) = (part(delayed) - part(free), whole(delayed) - whole(free));
-    assert!(of_it > of_all / 2.0, "{of_it} of {of_all} ns: {}", both());
+    expect(of_it > of_all / 2.0, format_args!("{of_it} of {of_all} ns: {}", both()))?;
     for other in &delayed.stages {
         let is_it = (other.hop, other.stage) == (hop, stage);
         let grown = growth(free, delayed, other.hop, other.stage);
-        assert!(is_it || grown < found / 3.0, "{} by {grown} ns: {}", other.name, both());
+        let small = is_it || grown < found / 3.0;
+        expect(small, format_args!("{} by {grown} ns: {}", other.name, both()))?;
     }
+    Ok(())
 }

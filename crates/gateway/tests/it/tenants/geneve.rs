@@ -16,22 +16,11 @@ use crate::peers::{answered, connect, exchange};
 const PATIENCE: Duration = Duration::from_mins(4);
 
 #[test]
-fn kernels_with_geneve_understand_the_fast_path() {
-    in_a_guest("fast", 2);
-}
-
-#[test]
 #[ignore = "make test-guests runs it"]
-fn kernels_with_geneve_understand_the_workers() {
-    in_a_guest("workers", 4);
-}
-
-/// Runs so many tests of `inside`, by what their names begin with.
-fn in_a_guest(tests: &str, count: u8) {
+fn kernels_with_geneve_understand_both_paths() {
     if is_root() {
         let kernel = Kernel::usual().expect("a kernel for guests");
-        let tests = (&*format!("tenants::geneve::inside::{tests}_"), count);
-        run_in_a_guest(kernel, &["geneve"], tests, PATIENCE * u32::from(count));
+        run_in_a_guest(kernel, &["geneve"], ("tenants::geneve::inside::", 6), PATIENCE * 6);
     }
 }
 
@@ -68,39 +57,39 @@ mod inside {
     const V6: Place = Place::new(Family::V6, Tunnel::KernelGeneve);
 
     #[test]
-    #[ignore = "needs the kernel's Geneve device: kernels_with_geneve_understand_the_fast_path runs it in a guest"]
+    #[ignore = "needs the kernel's Geneve device: kernels_with_geneve_understand_both_paths runs it in a guest"]
     fn fast_over_ipv4() {
         super::all_goes_by("fast", crate::tenants::FAST, &[V4; 2]);
     }
 
     #[test]
-    #[ignore = "needs the kernel's Geneve device: kernels_with_geneve_understand_the_fast_path runs it in a guest"]
+    #[ignore = "needs the kernel's Geneve device: kernels_with_geneve_understand_both_paths runs it in a guest"]
     fn fast_over_ipv6() {
         super::all_goes_by("fast", crate::tenants::FAST, &[V6; 2]);
     }
 
     #[test]
-    #[ignore = "needs the kernel's Geneve device: kernels_with_geneve_understand_the_workers runs it in a guest"]
+    #[ignore = "needs the kernel's Geneve device: kernels_with_geneve_understand_both_paths runs it in a guest"]
     fn workers_over_ipv4() {
         super::all_goes_by("slow", crate::tenants::WORKERS, &[V4; 2]);
     }
 
     #[test]
-    #[ignore = "needs the kernel's Geneve device: kernels_with_geneve_understand_the_workers runs it in a guest"]
+    #[ignore = "needs the kernel's Geneve device: kernels_with_geneve_understand_both_paths runs it in a guest"]
     fn workers_over_ipv6() {
         super::all_goes_by("slow", crate::tenants::WORKERS, &[V6; 2]);
     }
 
     /// Questions are answered by the fast path, and new headers are a worker's to make.
     #[test]
-    #[ignore = "needs the kernel's Geneve device: kernels_with_geneve_understand_the_workers runs it in a guest"]
+    #[ignore = "needs the kernel's Geneve device: kernels_with_geneve_understand_both_paths runs it in a guest"]
     fn workers_between_families() {
         super::all_goes_by("slow", crate::tenants::FAST, &[V4, V6]);
     }
 
     /// To and from VXLAN.
     #[test]
-    #[ignore = "needs the kernel's Geneve device: kernels_with_geneve_understand_the_workers runs it in a guest"]
+    #[ignore = "needs the kernel's Geneve device: kernels_with_geneve_understand_both_paths runs it in a guest"]
     fn workers_between_encapsulations() {
         super::all_goes_by("slow", crate::tenants::WORKERS, &[V4, Place::vxlan(Family::V6)]);
     }

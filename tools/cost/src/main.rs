@@ -1,9 +1,9 @@
 //! What a packet costs in user space, without a kernel: instructions and nanoseconds, on rings in ordinary memory.
 //!
 //! ```text
-//! cargo bench -p ringside-xsk --bench cost                 the table (make cost)
-//! cargo bench -p ringside-xsk --bench cost -- --check      fails when a packet costs more than benches/cost.txt says
-//! cargo bench -p ringside-xsk --bench cost -- --record     writes benches/cost.txt
+//! scripts/cost             the table (make cost)
+//! scripts/cost --check     fails when a packet costs more than tools/cost/cost.txt says
+//! scripts/cost --record    writes tools/cost/cost.txt
 //! ```
 //!
 //! Instructions are counted by callgrind in the user's part of each turn, [`user_side`], and not in the stand-in for the
@@ -24,6 +24,9 @@ use ringside_xsk::{Direction, Frame, Packet, Queue, QueueOptions, Wait};
 /// Packets of a burst, and bytes of a packet.
 const BURST: u32 = 64;
 const PACKET: [u8; 64] = [0xa5; 64];
+
+/// An object with the struct of hints `test_time`. The crate of the programs would have C to compile.
+const LAYOUTS: &[u8] = include_bytes!("../../../crates/bpf/src/generated/testing_layouts.o");
 
 /// What a turn does with its burst.
 #[derive(Clone, Copy, PartialEq)]
@@ -145,7 +148,7 @@ impl Turns {
             _ => Direction::Transmit,
         };
         let mut options = QueueOptions::new().direction(direction).batch(BURST);
-        let btf = Btf::object(ringside_bpf::testing::LAYOUTS).expect("an object");
+        let btf = Btf::object(LAYOUTS).expect("an object");
         let mut layouts = Layouts::of(&btf).expect("structs of hints");
         let reader = layouts.reader::<TestTime>().expect("as the program has it");
         let id = layouts.layout("test_time").expect("it is there").id();
@@ -346,7 +349,7 @@ fn counted(name: &str, turns: u32) -> Result<u64, String> {
 }
 
 fn recorded() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/cost.txt")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("cost.txt")
 }
 
 /// The recorded instructions per packet.
@@ -441,7 +444,7 @@ fn record() -> ExitCode {
 }
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
         [] => table(),
