@@ -32,8 +32,8 @@ pub(crate) struct Side {
 }
 
 impl Pair {
-    /// Creates a pair with two queues and without IPv6, whose router solicitations and multicast
-    /// reports would be among the counted packets.
+    /// Creates a pair with two queues. Its namespaces are without IPv6, whose router solicitations
+    /// and multicast reports would be among the counted packets.
     pub(crate) fn new() -> Self {
         let lab = Lab::veth(VethConfig {
             tag: "bpf".to_owned(),
@@ -47,11 +47,16 @@ impl Pair {
             namespace: Arc::clone(&end.ns),
             index: end.interface.index(),
         };
-        Self {
+        let pair = Self {
             left: side(&lab.a),
             right: side(&lab.b),
             _lab: lab,
+        };
+        for side in [&pair.left, &pair.right] {
+            // For interfaces that tests add.
+            side.enter(|_| fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").unwrap());
         }
+        pair
     }
 }
 
