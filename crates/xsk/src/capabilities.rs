@@ -116,6 +116,6 @@ fn write_line(f: &mut fmt::Formatter<'_>, what: &str, answer: &str, since: &str)
     write!(f, "\n  {what:<WHAT$}{answer:<ANSWER$} Linux {since}")
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 #[path = "capabilities/tests.rs"]
 mod tests;

@@ -20,7 +20,7 @@ extern crate self as ringside_xsk;
 mod burst;
 mod busy_poll;
 mod capabilities;
-#[cfg(all(test, feature = "attach", not(loom)))]
+#[cfg(all(test, feature = "attach"))]
 #[path = "../tests/it/common/mod.rs"]
 mod common;
 mod conflict;
@@ -45,7 +45,7 @@ mod stats;
 mod sync;
 #[allow(unsafe_code, reason = "system calls without a safe wrapper elsewhere")]
 mod sys;
-#[cfg(all(feature = "testing", not(loom)))]
+#[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing;
 pub mod tx_metadata;

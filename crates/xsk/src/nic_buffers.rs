@@ -75,6 +75,6 @@ fn whole_kib(room: u32) -> u32 {
     room / 1024 * 1024
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 #[path = "nic_buffers_tests.rs"]
 mod tests;

@@ -3,13 +3,13 @@
 mod asking;
 mod audit;
 mod builder;
-#[cfg(all(test, feature = "attach", not(loom)))]
+#[cfg(all(test, feature = "attach"))]
 mod descriptor_tests;
 mod held;
-#[cfg(all(test, feature = "attach", not(loom)))]
+#[cfg(all(test, feature = "attach"))]
 mod kernel_tests;
 mod lanes;
-#[cfg(all(test, feature = "attach", not(loom)))]
+#[cfg(all(test, feature = "attach"))]
 mod raw_tests;
 mod transmit;
 mod waiting;
@@ -38,7 +38,6 @@ use crate::socket::Bound;
 use crate::stats::{KernelStats, OwnStats, Stats};
 use crate::umem::{Buf, Entry, Frame};
 use crate::wakeup::Wait;
-use audit::BURSTS_PER_AUDIT;
 use lanes::MOST_FRAMES;
 
 /// A queue: receive bursts, send them back, allocate and send.
@@ -304,7 +303,7 @@ impl Queue {
     fn begin(&mut self) -> Result<(), Error> {
         self.usable()?;
         self.bursts = self.bursts.wrapping_add(1);
-        if self.bursts.is_multiple_of(BURSTS_PER_AUDIT) {
+        if audit::is_due(self.bursts) {
             self.audit()?;
         }
         Ok(())

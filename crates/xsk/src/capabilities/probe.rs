@@ -257,6 +257,6 @@ fn frags_programs() -> Tried {
     LOAD.judge(sys::load_pass(sys::HAS_FRAGS, 0)).map(drop)
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 #[path = "probe_tests.rs"]
 mod tests;

@@ -71,7 +71,7 @@ mod source;
 mod stamp;
 mod typed;
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;
 
 pub use btf::Btf;

@@ -346,6 +346,6 @@ impl Layouts {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 #[path = "nic_tests.rs"]
 mod tests;

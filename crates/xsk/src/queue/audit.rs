@@ -6,8 +6,17 @@ use crate::ledger::Ledger;
 use crate::socket::Bound;
 use crate::umem::at_most;
 
-/// Bursts between two checks. One takes a few hundred instructions, in a debug build some for each frame.
-pub(super) const BURSTS_PER_AUDIT: u32 = if cfg!(debug_assertions) { 16 } else { 1024 };
+/// Whether the frames are checked at this burst. A check takes a few hundred instructions. In a debug build it takes some for
+/// each frame, so the bursts of a long run are checked less often than its first ones.
+#[inline]
+pub(super) fn is_due(burst: u32) -> bool {
+    let bursts = match burst {
+        _ if !cfg!(debug_assertions) => 1024,
+        ..=256 => 16,
+        257.. => 256,
+    };
+    burst.is_multiple_of(bursts)
+}
 
 impl Queue {
     /// Where all frames of the queue's UMEM are.

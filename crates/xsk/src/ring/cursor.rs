@@ -34,7 +34,7 @@ pub(crate) const NEED_WAKEUP: u32 = 1;
 /// Call it **after** publishing. The kernel stores the flag and then looks at the ring; we store the
 /// ring's index and then look at the flag. With a full fence between store and load on each side at
 /// least one of the two sees the other's store, so a published descriptor is never left behind by a
-/// sleeping kernel (`ring/loom_tests.rs` checks every interleaving, and shows that it fails without
+/// sleeping kernel (`tools/loom` checks every interleaving, and shows that it fails without
 /// the fence). A driver that looks *before* it stores its flag can still miss one publish: that is
 /// why every later pass of a queue with unfinished work asks again instead of trusting one answer.
 #[inline]

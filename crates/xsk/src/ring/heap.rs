@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use rustix::net::xdp::XdpRingOffset;
 
-use super::Slot;
 use super::cursor::Indices;
-use super::memory::{Memory, RingMap, RingMemory, Slots};
+use super::map::{RingMap, RingMemory};
+use super::memory::{Memory, Slot, Slots};
 use crate::sync::Ordering;
 
 /// The words on cache lines of their own and the slots behind them, as the kernel has it.

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::cursor::{Indices, NEED_WAKEUP};
-use super::*;
+use super::guards::{ConsumerRing, ProducerRing};
+use super::memory::{Memory, Slots};
+use crate::error::Violation;
 use crate::sync::{AtomicU32, Ordering};
 
 /// A ring on the heap, both sides in one process.

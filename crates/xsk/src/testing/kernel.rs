@@ -9,7 +9,7 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use super::hostile::Hostile;
 use crate::queue::Queue;
-use crate::ring::{Addr, ConsumerRing, Desc, HeapRing, Indices, ProducerRing};
+use crate::ring::{Addr, ConsumerRing, Desc, HeapRing, Indices, ProducerRing, RingMap};
 use crate::sync::Ordering;
 use crate::tx_metadata::METADATA_LEN;
 use crate::umem::{Lent, PairId, Umem};
@@ -34,10 +34,10 @@ pub enum Ring {
 ///
 /// It keeps to the protocol, in the kernel's order, and may do so on another thread; [`Kernel::hostile`] is the way not to.
 pub struct Kernel {
-    fill: ConsumerRing<Addr>,
-    completion: ProducerRing<Addr>,
-    rx: Option<ProducerRing<Desc>>,
-    tx: Option<ConsumerRing<Desc>>,
+    fill: ConsumerRing<Addr, RingMap>,
+    completion: ProducerRing<Addr, RingMap>,
+    rx: Option<ProducerRing<Desc, RingMap>>,
+    tx: Option<ConsumerRing<Desc, RingMap>>,
     /// Addresses taken from the TX ring and not completed.
     taken: VecDeque<Addr>,
     /// The packet that is being put together of its parts.

@@ -234,6 +234,6 @@ fn release_is_at_least(release: &str, wanted: (u32, u32)) -> bool {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 #[path = "obtained_tests.rs"]
 mod tests;

@@ -208,6 +208,6 @@ impl fmt::Debug for TxStamps<'_> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 #[path = "stamps_tests.rs"]
 mod tests;

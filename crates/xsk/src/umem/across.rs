@@ -65,6 +65,6 @@ fn greatest_common_divisor(a: usize, b: usize) -> usize {
     if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 #[path = "across_tests.rs"]
 mod tests;

@@ -20,16 +20,16 @@ mod buf;
 pub(crate) mod chain;
 mod entry;
 mod frame;
-#[cfg(all(feature = "testing", not(loom)))]
+#[cfg(feature = "testing")]
 mod heap;
 mod hints;
 pub(crate) mod pool;
 mod region;
 mod shared;
 
-#[cfg(all(test, debug_assertions, not(loom)))]
+#[cfg(all(test, debug_assertions))]
 mod audit_tests;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;
 
 use std::ptr::NonNull;
@@ -44,7 +44,7 @@ pub(crate) use budget::{check as check_budget, memlock_text};
 pub(crate) use buf::{Buf, buffer_methods};
 pub(crate) use entry::{Entry, Fate};
 pub use frame::Frame;
-#[cfg(all(feature = "testing", not(loom)))]
+#[cfg(feature = "testing")]
 pub(crate) use heap::Lent;
 pub use region::FrameMemory;
 pub(crate) use region::Region;

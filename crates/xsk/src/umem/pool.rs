@@ -65,7 +65,7 @@ impl Pool {
     }
 
     /// The pair of rings whose frames these are.
-    #[cfg(any(all(feature = "testing", not(loom)), debug_assertions))]
+    #[cfg(any(feature = "testing", debug_assertions))]
     pub(crate) fn pair(&self) -> PairId {
         self.pair
     }
@@ -313,7 +313,7 @@ impl Pool {
     }
 
     /// As [`lend_to_fill`](Self::lend_to_fill), one frame without a ring; tells its address.
-    #[cfg(all(test, not(loom)))]
+    #[cfg(test)]
     pub(crate) fn lend_one(&mut self) -> u64 {
         let frame = self.take().expect("a free frame");
         if self.umem.geometry().hints() {
@@ -325,7 +325,7 @@ impl Pool {
     }
 
     /// As [`receive`](Self::receive), one descriptor without a ring.
-    #[cfg(all(test, not(loom)))]
+    #[cfg(test)]
     pub(crate) fn receive_one(&mut self, addr: u64, len: u32) -> Result<Buf, Violation> {
         let (geometry, book) = (self.umem.geometry(), self.umem.book().entries());
         let (desc, owner) = (Desc { addr, len, options: 0 }.into(), Owner::Fill(self.pair));

@@ -60,7 +60,7 @@ impl SharedUmem {
     }
 
     /// Of memory that was made elsewhere.
-    #[cfg(all(feature = "testing", not(loom)))]
+    #[cfg(feature = "testing")]
     pub(crate) fn of(umem: Arc<Umem>) -> Self {
         Self {
             umem,

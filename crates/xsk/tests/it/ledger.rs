@@ -424,7 +424,7 @@ fn frames_that_do_not_add_up_poison_the_queue() {
     );
 }
 
-/// The check comes by itself: every 1024 bursts, every 16 in a debug build.
+/// The check comes by itself: every 1024 bursts, in a debug build first every 16.
 #[test]
 fn the_ledger_is_checked_from_time_to_time() {
     let every = if cfg!(debug_assertions) { 16 } else { 1024 };

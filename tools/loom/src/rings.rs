@@ -1,15 +1,14 @@
-//! Every interleaving of both sides of a ring, by loom: `RUSTFLAGS="--cfg loom" cargo test -p ringside-xsk --lib
-//! --no-default-features --release loom`.
-//!
-//! Our side is the production code, guards included; the kernel's is written out here after `net/xdp/xsk_queue.h`. Each
-//! ordering that the protocol needs has a mutant without it, in which loom must find the fault: so the models can fail.
+//! Our side is the production code, guards included; the kernel's is written out here after
+//! `net/xdp/xsk_queue.h`. Each ordering that the protocol needs has a mutant without it, in which loom
+//! must find the fault: so the models can fail.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 
-use super::cursor::{Indices, NEED_WAKEUP, needs_wakeup};
-use super::{ConsumerRing, Memory, ProducerRing, Slots};
+use crate::ring::cursor::{Indices, NEED_WAKEUP, needs_wakeup};
+use crate::ring::guards::{ConsumerRing, ProducerRing};
+use crate::ring::memory::{Memory, Slots};
 use crate::sync::{AtomicU32, Ordering, fence};
 
 /// Shared words and slots; loom reports any slot that both sides touch at once.
@@ -162,13 +161,13 @@ fn we_consume(kernel: Kernel, peek: u32) {
 }
 
 #[test]
-fn loom_what_we_publish_arrives_in_order() {
+fn what_we_publish_arrives_in_order() {
     we_produce(RIGHT, 1);
     we_produce(RIGHT, 2);
 }
 
 #[test]
-fn loom_what_the_kernel_publishes_arrives_in_order() {
+fn what_the_kernel_publishes_arrives_in_order() {
     we_consume(RIGHT, 1);
     we_consume(RIGHT, 2);
 }
@@ -176,7 +175,7 @@ fn loom_what_the_kernel_publishes_arrives_in_order() {
 /// Without our release the kernel's acquire would be for nothing; that it is needed shows when it is left out.
 #[test]
 #[should_panic(expected = "Causality violation")]
-fn loom_finds_a_kernel_that_looks_without_acquire() {
+fn finds_a_kernel_that_looks_without_acquire() {
     let load = Ordering::Relaxed;
     we_produce(Kernel { load, ..RIGHT }, 1);
 }
@@ -184,7 +183,7 @@ fn loom_finds_a_kernel_that_looks_without_acquire() {
 /// Our acquire on the consumer index of a ring that we fill needs the kernel's release.
 #[test]
 #[should_panic(expected = "Causality violation")]
-fn loom_finds_a_kernel_that_releases_too_early() {
+fn finds_a_kernel_that_releases_too_early() {
     let store = Ordering::Relaxed;
     we_produce(Kernel { store, ..RIGHT }, 1);
 }
@@ -192,7 +191,7 @@ fn loom_finds_a_kernel_that_releases_too_early() {
 /// Our acquire on the producer index of a ring that we empty needs the kernel's release.
 #[test]
 #[should_panic(expected = "Causality violation")]
-fn loom_finds_a_kernel_that_publishes_too_early() {
+fn finds_a_kernel_that_publishes_too_early() {
     let store = Ordering::Relaxed;
     we_consume(Kernel { store, ..RIGHT }, 1);
 }
@@ -200,14 +199,14 @@ fn loom_finds_a_kernel_that_publishes_too_early() {
 /// Our release of a slot on a ring that we empty needs the kernel's acquire.
 #[test]
 #[should_panic(expected = "Causality violation")]
-fn loom_finds_a_kernel_that_reuses_without_acquire() {
+fn finds_a_kernel_that_reuses_without_acquire() {
     let load = Ordering::Relaxed;
     we_consume(Kernel { load, ..RIGHT }, 1);
 }
 
 /// A frame's bytes change owner with its address: written by us, read by the kernel, written by us again.
 #[test]
-fn loom_a_frame_is_the_kernels_from_tx_to_completion() {
+fn a_frame_is_the_kernels_from_tx_to_completion() {
     loom::model(|| {
         let (tx, completion) = (ring(), ring());
         let frame = Arc::new(UnsafeCell::new(0_u64));
@@ -240,7 +239,7 @@ fn loom_a_frame_is_the_kernels_from_tx_to_completion() {
 
 /// The same on the other way: lent through the fill ring, written by the kernel, read by us.
 #[test]
-fn loom_a_frame_is_the_kernels_from_fill_to_rx() {
+fn a_frame_is_the_kernels_from_fill_to_rx() {
     loom::model(|| {
         let (fill, rx) = (ring(), ring());
         let frame = Arc::new(UnsafeCell::new(0_u64));
@@ -303,20 +302,20 @@ fn publish_to_a_kernel_that_falls_asleep(needs_wakeup: fn(&Ring) -> bool) {
 }
 
 #[test]
-fn loom_no_wakeup_is_lost() {
+fn no_wakeup_is_lost() {
     publish_to_a_kernel_that_falls_asleep(needs_wakeup);
 }
 
 /// The mutant: without the fence between publishing and looking at the flag, a wake-up is lost.
 #[test]
 #[should_panic(expected = "met a sleeping kernel")]
-fn loom_without_the_fence_a_wakeup_is_lost() {
+fn without_the_fence_a_wakeup_is_lost() {
     publish_to_a_kernel_that_falls_asleep(|shared| shared.flags.load(Ordering::Relaxed) & NEED_WAKEUP != 0);
 }
 
 /// A driver that looks first and stores its flag then misses a publish whatever we do: a second look finds the flag.
 #[test]
-fn loom_asking_again_mends_a_driver_that_looks_first() {
+fn asking_again_mends_a_driver_that_looks_first() {
     loom::model(|| {
         let shared = ring();
         let other = shared.clone();
