@@ -19,10 +19,11 @@ use crate::common::{Done, Running, start};
 use ringside_netlab::testing::is_root;
 use ringside_netlab::{End, Lab, Namespace, VethConfig, wait_until};
 
-/// After how long an example is interrupted: enough to measure something, and where that was not enough, once more.
-const PATIENCE: [Duration; 3] = [
-    Duration::from_millis(500),
-    Duration::from_secs(2),
+/// After how long an example is interrupted: enough for most to measure something. Where it was not, the next.
+const PATIENCE: [Duration; 4] = [
+    Duration::from_millis(250),
+    Duration::from_secs(1),
+    Duration::from_secs(4),
     Duration::from_secs(18),
 ];
 /// The last time for doctor, which ends by itself, and on a busy machine later.
@@ -147,7 +148,7 @@ impl Hosts {
         };
         let shell = shell.replace("@far", &format!("@{}", self.first.b.ns.name()));
         for patience in PATIENCE {
-            let is_last = patience == PATIENCE[2];
+            let is_last = patience == PATIENCE[3];
             let longer = is_last && line.starts_with("ringside doctor");
             let done = self.run_for(&shell, if longer { OF_DOCTOR } else { patience });
             assert!(!done.err.contains("panicked"), "{line}: {done:#?}");
