@@ -1,6 +1,6 @@
 //! Every interleaving of both sides of a ring, by loom: `cargo test -p ringside-loom`.
 //!
-//! The rings are those of ringside-xsk: the same files, with loom's atomics in [`sync`]. A build of
+//! The rings are those of ringside-xsk: the same files, with loom's atomics in `sync`. A build of
 //! the library with loom would compile all its dependencies once more.
 #![cfg(test)]
 

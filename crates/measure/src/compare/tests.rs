@@ -61,6 +61,11 @@ fn what_cannot_be_evaluated() {
         })
     ));
     assert!(matches!(figure(&rounds(&[-1.0])), Err(Error::Round { round: 0, .. })));
+    let no_share = [Round {
+        value: 1.0,
+        steal: -0.5,
+    }];
+    assert!(matches!(figure(&no_share), Err(Error::Round { what: "CPU steal", .. })));
     assert_eq!(
         ratio(&rounds(&[1.0]), &rounds(&[1.0, 2.0])),
         Err(Error::RoundsDiffer { base: 1, variant: 2 })
@@ -85,6 +90,83 @@ fn an_interval_with_one_inside_is_no_difference() {
     let ratio = ratio(&base, &variant).unwrap();
     assert!(ratio.low.unwrap() < 1.0 && ratio.high.unwrap() > 1.0);
     assert!(!ratio.is_clear(0.0));
+}
+
+const fn of(median: f64, low: f64, high: f64) -> Ratio {
+    Ratio {
+        median,
+        low: Some(low),
+        high: Some(high),
+        rounds_used: 9,
+        rounds_left_out: 0,
+    }
+}
+
+#[test]
+fn a_difference_is_clear_beyond_one_and_the_noise() {
+    assert!(of(1.25, 1.125, 1.5).is_clear(0.125));
+    assert!(of(0.75, 0.5, 0.875).is_clear(0.125));
+    // An end at 1, or a median no further from it than the noise, is none.
+    assert!(!of(1.25, 1.0, 1.5).is_clear(0.125));
+    assert!(!of(0.75, 0.5, 1.0).is_clear(0.125));
+    assert!(!of(1.25, 1.125, 1.5).is_clear(0.25));
+    assert!(!of(0.75, 0.5, 0.875).is_clear(0.25));
+    let no_interval = Ratio {
+        low: None,
+        high: None,
+        ..of(2.0, 0.0, 0.0)
+    };
+    assert!(!no_interval.is_clear(0.125));
+}
+
+#[test]
+fn the_width_is_a_part_of_the_median() {
+    assert_eq!(of(4.0, 3.0, 5.0).width(), Some(0.5));
+    assert_eq!(of(0.5, 0.25, 0.5).width(), Some(0.5));
+    assert_eq!(of(0.0, 0.0, 1.0).width(), None);
+    let no_interval = Ratio {
+        low: None,
+        ..of(1.0, 1.0, 1.0)
+    };
+    assert_eq!(no_interval.width(), None);
+}
+
+#[test]
+fn the_noise_floor_is_the_furthest_reach_of_a_self_comparison() {
+    assert_eq!(noise_floor(&[of(1.0, 1.0, 1.25), of(1.0, 1.0, 1.125)]), Some(0.25));
+    // 0.5 is as far from 1 as 2 is.
+    assert_eq!(noise_floor(&[of(1.0, 0.5, 1.25)]), Some(1.0));
+    assert_eq!(noise_floor(&[of(1.0, 1.0, 1.0)]), Some(0.0));
+    // Both ends below 1: the lower one counts.
+    assert_eq!(noise_floor(&[of(0.5, 0.5, 0.5)]), Some(1.0));
+    assert_eq!(noise_floor(&[of(1.0, 0.0, 1.25)]), None);
+}
+
+/// The tails of 9 and 12 coin tosses are 10/512 for at most one head and 79/4096 for at most two.
+#[test]
+fn the_exact_interval_by_hand() {
+    let values: Vec<f64> = (1..=12).map(f64::from).collect();
+    assert_eq!(exact_median_interval(&values[..9], 0.95), Some((2.0, 8.0)));
+    assert_eq!(exact_median_interval(&values, 0.95), Some((3.0, 10.0)));
+    assert_eq!(exact_median_interval(&values[..6], 0.95), Some((1.0, 6.0)));
+    // A tail that is just reached: 1/4 on each side of two values.
+    assert_eq!(exact_median_interval(&values[..2], 0.5), Some((1.0, 2.0)));
+    assert_eq!(exact_median_interval(&values[..2], 0.75), None);
+    // No confidence is asked for: the ends do not pass each other.
+    assert_eq!(exact_median_interval(&values[..5], 0.0), Some((2.0, 4.0)));
+    assert_eq!(exact_median_interval(&values[..1], 0.0), None);
+    assert_eq!(exact_median_interval(&[], 0.95), None);
+    // 2^-2000 is no number any more. By the normal distribution: 1000 ± 1.96 x 22.4.
+    let many: Vec<f64> = (1..=2000).map(f64::from).collect();
+    assert_eq!(exact_median_interval(&many, 0.95), Some((956.0, 1045.0)));
+}
+
+#[test]
+fn quantiles_are_interpolated() {
+    assert_eq!(quantile(&[1.0, 2.0, 4.0], 1, 4), 1.5);
+    assert_eq!(quantile(&[1.0, 2.0, 4.0], 3, 4), 3.0);
+    assert_eq!(quantile(&[1.0, 2.0, 4.0], 1, 1), 4.0);
+    assert_eq!(quantile(&[], 1, 2), 0.0);
 }
 
 #[test]

@@ -34,7 +34,8 @@ fn what_is_no_program_is_an_error_that_names_it() {
 fn a_program_runs_without_what_debuggers_read() {
     let own = fs::read(std::env::current_exe().unwrap()).unwrap();
     let short = without_debug(&own);
-    assert!(short.len() < own.len() / 2, "{} of {}", short.len(), own.len());
+    // Symbols at least; lines, too, where the tests are compiled with them.
+    assert!(short.len() < own.len(), "{} of {}", short.len(), own.len());
     // A guest in a guest is made of such programs.
     let interpreter = loader(&own).unwrap();
     assert!(interpreter.is_some());
