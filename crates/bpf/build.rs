@@ -1,5 +1,5 @@
 //! Chooses the folder of the compiled BPF objects: `src/generated`, or the one that
-//! RINGSIDE_BPF_OBJECTS names.
+//! RINGSIDE_BPF_OBJECTS names by its absolute path.
 //!
 //! `scripts/generate` compiles the objects in `src/generated` from `src/bpf`. The tests of
 //! `tools/generate` check that they match their sources. Neither clang nor libbpf-cargo is needed.
@@ -23,6 +23,13 @@ fn main() -> ExitCode {
         );
         return ExitCode::FAILURE;
     }
+    if let Some(relative) = chosen.as_ref().filter(|folder| folder.is_relative()) {
+        eprintln!(
+            "error: {VARIABLE}={} is a relative path, and cargo runs this in another folder. Name the absolute path.",
+            relative.display()
+        );
+        return ExitCode::FAILURE;
+    }
     let folder = chosen.unwrap_or(checked_in);
     if !folder.join("xsk.o").exists() {
         eprintln!(
@@ -31,9 +38,9 @@ fn main() -> ExitCode {
             folder.display(),
             folder.display(),
             if env::var_os(VARIABLE).is_some() {
-                ", or unset RINGSIDE_BPF_OBJECTS"
+                format!(", or unset {VARIABLE}")
             } else {
-                ""
+                String::new()
             }
         );
         return ExitCode::FAILURE;
