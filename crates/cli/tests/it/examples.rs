@@ -170,6 +170,7 @@ impl Hosts {
                 "gave no figure",
                 "no packet was traced",
                 "no probe passed two points",
+                "it was ended before the first",
             ];
             // Doctor is over by itself, and has nothing to tell before.
             let cut_short = done.status.signal() == Some(libc::SIGINT);

@@ -234,7 +234,7 @@ fn what_is_interrupted_and_goes_on_ends_as_what_was_not() {
     let (_alone, scratch) = (alone(), Scratch::new());
     let load = "[[load]]\nname = \"stream\"\nkind = \"udp\"\nfrom = \"right\"\nto = \"left\"\nrate = 2000\n";
     let content = [
-        "rounds = 4\nturn = \"80ms\"\nsettle = \"5ms\"\n",
+        "rounds = 4\nturn = \"200ms\"\nsettle = \"5ms\"\n",
         HOSTS,
         load,
         &probe("udp", "with = \"udp\"\nmeasure = [\"rtt\", \"one-way\"]\ntrace = true"),

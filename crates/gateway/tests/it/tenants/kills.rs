@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 use crate::bed::{Bed, Family, Kind, Place, Tenant, Tunnel};
 use crate::common::bulk::{Bulk, kills, list};
 use crate::common::connect as api;
-use crate::peers::{AtEnd, chat, connect, exchange_during, snmp};
+use crate::peers::{AtEnd, answered, chat, connect, exchange_during, snmp};
 use crate::ringside::Ringside;
 use crate::tenants::fleet::tell;
 use crate::tenants::on;
@@ -58,6 +58,8 @@ fn kill_9_under_load(kind: Kind) {
         .into_iter()
         .map(|(network, port)| Flow::new(&bed.tenants[0][network], &bed.tenants[2][network], port))
         .collect();
+    // The kernel drops what waits for a MAC address for long. In network 42 the connection asks for it.
+    answered(&bed.tenants[0][1], bed.tenants[2][1].address(Family::V4));
     let to = bed.at(2).address(Family::V4);
     let busy = connect(bed.at(1), (bed.at(2), to), 7000);
     let over = AtomicBool::new(false);

@@ -28,13 +28,16 @@ on! {
     slow = super::SLOW => nothing_is_logged_for_a_packet;
 }
 
-/// Sends so many datagrams of so many bytes.
+/// Sends so many datagrams of so many bytes, slowly enough for a worker whose CPU is away for 150 ms.
 fn send(ns: &Namespace, to: impl Into<SocketAddr>, (times, bytes): (u32, usize)) {
     let to = to.into();
     let socket = ns.run(|| UdpSocket::bind(("0.0.0.0", 0))).expect("a socket");
-    for _ in 0..times {
+    for number in 1..=times {
         // What an ICMP error has said of the way is told once as this one's error.
         _ = socket.send_to(&vec![0; bytes], to);
+        if number.is_multiple_of(100) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 
