@@ -141,6 +141,11 @@ impl Worker<'_> {
             self.stop.set();
         }
     }
+
+    /// Whether the last packet of the run's count came in.
+    pub(crate) fn has_its_count(&self) -> bool {
+        self.budget.is_some_and(|left| left.load(Ordering::Relaxed) == 0)
+    }
 }
 
 /// What a run leaves behind, apart from what the command itself found out.

@@ -3,7 +3,7 @@
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::sync::Mutex;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use clap::Args;
@@ -274,16 +274,50 @@ fn by_packet(args: &ListenerArgs, interface: &Interface, gate: Gate, heard: Hear
     conclude(ran, heard.counted, &format!("listener {interface}"), HINT)
 }
 
+/// The looks of a listener: until it is stopped, and then at what is there already.
+struct Looks<'w> {
+    worker: &'w Worker<'w>,
+    stopped: Option<Instant>,
+}
+
+impl<'w> Looks<'w> {
+    /// For so long at most, where packets never end.
+    const LONGEST_END: Duration = Duration::from_millis(100);
+
+    fn new(worker: &'w Worker<'w>) -> Self {
+        Self { worker, stopped: None }
+    }
+
+    /// Before each look: whether it is one of the last, which do not wait; `None` when there is no other.
+    fn next(&mut self, found_something: bool) -> Option<bool> {
+        if !self.worker.stop.is_set() {
+            return Some(false);
+        }
+        match self.stopped {
+            None if self.worker.has_its_count() => None,
+            None => {
+                self.stopped = Some(Instant::now());
+                Some(true)
+            }
+            Some(stopped) => (found_something && stopped.elapsed() < Self::LONGEST_END).then_some(true),
+        }
+    }
+}
+
 fn from_packet(tap: &mut Tap, heard: &mut Heard, worker: &Worker<'_>, wait: WaitArg) -> Result<()> {
-    while !worker.stop.is_set() {
+    let mut looks = Looks::new(worker);
+    let mut found_something = true;
+    while let Some(is_last) = looks.next(found_something) {
         let tai = heard.tai;
         let took = tap.next(|frame, told| heard.take(frame, told.tag, told.at_ns + tai));
+        found_something = took.is_some();
         match took {
             Some(true) => {
                 worker.live.received(1);
                 worker.took(1);
             }
             Some(false) => {}
+            None if is_last => {}
             None if wait == WaitArg::Spin => std::hint::spin_loop(),
             None => {
                 let mut fds = [PollFd::from_borrowed_fd(tap.as_fd(), PollFlags::IN)];
@@ -352,10 +386,14 @@ fn from_xdp(
 ) -> Result<()> {
     let several = queues.len() > 1;
     let mut whole = Whole::new(false);
-    while !worker.stop.is_set() {
+    let mut looks = Looks::new(worker);
+    let mut found_something = true;
+    while let Some(is_last) = looks.next(found_something) {
+        let wait = if is_last { Wait::Spin } else { wait };
         if let (true, Wait::Poll(timeout)) = (several, wait) {
             session::poll_any(queues.iter().map(|queue| &**queue), timeout)?;
         }
+        found_something = false;
         for queue in &mut *queues {
             let wait = match (several, wait) {
                 (true, Wait::Poll(_)) => Wait::Spin,
@@ -366,6 +404,7 @@ fn from_xdp(
             };
             let mut counted = 0;
             for (packet, hints) in burst.with_hints(reader) {
+                found_something = true;
                 // Without hints it is not known when it came, which would be a fault of our own program.
                 let at_ns = hints.map_or(0, |hints| hints.rx_ktime);
                 let at_ns = heard.by_tai(at_ns);

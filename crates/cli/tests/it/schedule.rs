@@ -105,6 +105,26 @@ fn check(sent: &RunResult, received: &RunResult) {
     assert!(gap.min_ns < 20_000_000 && gap.max_ns > 20_000_000, "{gap:?}");
 }
 
+/// As on a machine that lets the listener run only when it is ended.
+#[test]
+fn what_came_before_the_end_counts() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("sched-end", 1);
+    for listener in ["--via af-packet", "--via af-xdp --mode native"] {
+        let listening = listen(&lab.b, listener);
+        listening.signal(libc::SIGSTOP);
+        let line = format!("talker {{}} --to-mac {} {CYCLE} --count 64 --json", mac(&lab.b));
+        let sent = run(&lab.a, &line).good().result();
+        listening.signal(libc::SIGINT);
+        listening.signal(libc::SIGCONT);
+        let received = listening.end().good().result();
+        assert_reconciles(&received);
+        check(&sent, &received);
+    }
+}
+
 #[test]
 fn three_classes_come_in_their_windows() {
     if !is_root() {
