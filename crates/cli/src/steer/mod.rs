@@ -109,9 +109,10 @@ fn measure(
     let addresses = to.addresses()?;
     let own = from.map(|_| OWN_PORT);
     let watch = to.run(|| Watch::begin(&to.interface, classes, own))?;
+    let begun = Instant::now();
     let sent = match from {
         None => {
-            stop.sleep_until(Instant::now() + args.time);
+            stop.sleep_until(begun + args.time);
             None
         }
         Some(from) => {
@@ -143,7 +144,7 @@ fn measure(
         from.is_some() || result.classes.iter().any(|class| class.arrived() > 0),
         "no packet of any class arrived on {} within {:.1} s: does somebody send? --from sends from a port of this machine{}",
         to.interface,
-        args.time.as_secs_f64(),
+        begun.elapsed().min(args.time).as_secs_f64(),
         unseen.unwrap_or_default()
     );
     Ok(result)

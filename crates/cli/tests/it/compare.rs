@@ -282,7 +282,7 @@ fn an_interface_in_another_namespace_is_compared_with_udp_too() {
     };
     let lab = Lab::veth(config).expect("a pair of interfaces");
     let line = format!(
-        "compare --interface veth-a,veth-b@{} --rounds 1 --slot-ms 80 --json --variants udp-spin,af-xdp-native",
+        "compare --interface veth-a,veth-b@{} --rounds 1 --slot-ms 200 --json --variants udp-spin,af-xdp-native",
         lab.b.ns.name()
     );
     let (_, _, document, result) = measured(|| start(lab.a.ns.command(RINGSIDE), &line));

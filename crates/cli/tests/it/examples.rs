@@ -171,6 +171,7 @@ impl Hosts {
                 "no packet was traced",
                 "no probe passed two points",
                 "it was ended before the first",
+                "no packet of any class arrived",
             ];
             // Doctor is over by itself, and has nothing to tell before.
             let cut_short = done.status.signal() == Some(libc::SIGINT);

@@ -170,20 +170,20 @@ fn what_cannot_be_done_elsewhere_is_told_before_it_begins() {
     );
     let time = "a turn of 1.01s with `settle` is longer than its server does anything for a lab, 1s".to_owned();
     for (near, turn, what, why) in [
-        (behind, "200ms", there.as_str(), Some(&router)),
-        (behind, "200ms", &back, Some(&router)),
-        (behind, "200ms", &tagged, Some(&one)),
-        (behind, "200ms", &(there.clone() + &tagged), Some(&two)),
-        (behind, "200ms", &(load.to_owned() + probe), None),
+        (behind, "300ms", there.as_str(), Some(&router)),
+        (behind, "300ms", &back, Some(&router)),
+        (behind, "300ms", &tagged, Some(&one)),
+        (behind, "300ms", &(there.clone() + &tagged), Some(&two)),
+        (behind, "300ms", &(load.to_owned() + probe), None),
         (beside, "1s", &there, Some(&time)),
         (beside, "1s", &steered, Some(&time)),
         (beside, "1s", &(load.to_owned() + probe), Some(&time)),
         // The server answers probes for as long as they come.
         (beside, "1s", probe, None),
-        (beside, "200ms", &tagged, None),
-        (beside, "200ms", &(load.to_owned() + &steered + &there), None),
+        (beside, "300ms", &tagged, None),
+        (beside, "300ms", &(load.to_owned() + &steered + &there), None),
     ] {
-        let content = HEAD.replace("200ms", turn) + &far(row.right.b.ipv4) + what;
+        let content = HEAD.replace("300ms", turn) + &far(row.right.b.ipv4) + what;
         scratch.lab(&content);
         let lab = |line: &str| start_at(near, &scratch, line).end();
         let checked = lab("check my.toml");
@@ -360,7 +360,7 @@ fn a_run_that_is_interrupted_leaves_the_server_as_it_was() {
     let hosts = common::lab("lab-else", 1);
     let server = common::start(&hosts.b, "serve {} --insecure --lab");
     server.wait_for("UDP port");
-    let mut content = HEAD.replace("200ms", "60s") + &far(hosts.b.ipv4);
+    let mut content = HEAD.replace("300ms", "60s") + &far(hosts.b.ipv4);
     content += "[[schedule]]\nname = \"s\"\nfrom = \"far\"\nto = \"me\"\nvia = \"af-xdp\"\nuncertainty = \"20ms\"\nclass = [\"5:0us:500us\"]\n";
     scratch.lab(&content);
     let run = start_at(&hosts.a, &scratch, "run my.toml --into run --json");

@@ -96,11 +96,13 @@ fn without_etcd_a_gateway_that_knows_nothing_waits_and_one_that_knows_something_
     etcd.kill();
     let mut a = Daemon::start_in(folder);
     assert!(a.ok(&["get", "neighbor", "42", "10.0.0.7"]).contains("192.0.2.1"));
-    let refused = a.fails(&["put", "port", "1", "10.0.0.9", "--groups", "1", "--version", "1"]);
-    assert!(refused.contains("etcd cannot be reached"), "{refused}");
-    let health = a.ctl(&["health"]);
-    let health = String::from_utf8_lossy(&health.stdout).into_owned();
-    assert!(health.contains("etcd cannot be reached"), "{health}");
+    // Refused from the beginning; for that reason as soon as it has tried to reach etcd.
+    let why = "etcd cannot be reached";
+    a.wait(why, |a| {
+        let put = ["put", "port", "1", "10.0.0.9", "--groups", "1", "--version", "1"];
+        a.fails(&put).contains(why)
+    });
+    sees(&mut a, &["health"], why);
     // One that was never told anything.
     let folder = Folder::new();
     configure(&folder, &etcd.endpoint(), "", "");
