@@ -25,7 +25,8 @@ fn main() -> ExitCode {
     }
     if let Some(relative) = chosen.as_ref().filter(|folder| folder.is_relative()) {
         eprintln!(
-            "error: {VARIABLE}={} is a relative path, and cargo runs this in another folder. Name the absolute path.",
+            "error: {VARIABLE}={} is a relative path, and cargo runs this in another folder. \
+             Name the absolute path.",
             relative.display()
         );
         return ExitCode::FAILURE;

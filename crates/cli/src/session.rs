@@ -142,7 +142,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Whether the last packet of the run's count came in.
+    /// Whether all packets of `--count` have been received.
     pub(crate) fn has_its_count(&self) -> bool {
         self.budget.is_some_and(|left| left.load(Ordering::Relaxed) == 0)
     }

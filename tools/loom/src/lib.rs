@@ -11,7 +11,7 @@ mod sync {
 }
 
 mod error {
-    /// What the library's rings need of its error of this name.
+    /// The variant of the library's error that its rings return.
     #[derive(Debug)]
     #[expect(dead_code, reason = "printed when a model fails")]
     pub(crate) enum Violation {

@@ -1,6 +1,8 @@
-//! Our side is the production code, guards included; the kernel's is written out here after
-//! `net/xdp/xsk_queue.h`. Each ordering that the protocol needs has a mutant without it, in which loom
-//! must find the fault: so the models can fail.
+//! Models of a ring with user space at one end and the kernel at the other.
+//!
+//! User space's end is the library's code, guards included. The kernel's end is written here after
+//! `net/xdp/xsk_queue.h`. For each memory ordering of the protocol there is a model without it, in
+//! which loom must find the fault.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;

@@ -274,21 +274,21 @@ fn by_packet(args: &ListenerArgs, interface: &Interface, gate: Gate, heard: Hear
     conclude(ran, heard.counted, &format!("listener {interface}"), HINT)
 }
 
-/// The looks of a listener: until it is stopped, and then at what is there already.
+/// When a listener reads: until it is stopped, and then what has already arrived.
 struct Looks<'w> {
     worker: &'w Worker<'w>,
     stopped: Option<Instant>,
 }
 
 impl<'w> Looks<'w> {
-    /// For so long at most, where packets never end.
+    /// Longest time that a stopped listener reads.
     const LONGEST_END: Duration = Duration::from_millis(100);
 
     fn new(worker: &'w Worker<'w>) -> Self {
         Self { worker, stopped: None }
     }
 
-    /// Before each look: whether it is one of the last, which do not wait; `None` when there is no other.
+    /// Before each read: `Some(true)` if the listener is stopped, and must not wait; `None` at the end.
     fn next(&mut self, found_something: bool) -> Option<bool> {
         if !self.worker.stop.is_set() {
             return Some(false);

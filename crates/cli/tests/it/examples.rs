@@ -19,7 +19,8 @@ use crate::common::{Done, Running, start};
 use ringside_netlab::testing::is_root;
 use ringside_netlab::{End, Lab, Namespace, VethConfig, wait_until};
 
-/// After how long an example is interrupted: enough for most to measure something. Where it was not, the next.
+/// After how long an example is interrupted. The first is enough for most to measure something; others
+/// run again with the next.
 const PATIENCE: [Duration; 4] = [
     Duration::from_millis(250),
     Duration::from_secs(1),

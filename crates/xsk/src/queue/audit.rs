@@ -6,8 +6,8 @@ use crate::ledger::Ledger;
 use crate::socket::Bound;
 use crate::umem::at_most;
 
-/// Whether the frames are checked at this burst. A check takes a few hundred instructions. In a debug build it takes some for
-/// each frame, so the bursts of a long run are checked less often than its first ones.
+/// Whether the frames are checked at this burst. A check takes a few hundred instructions. In a debug
+/// build it takes some for each frame, so later bursts are checked less often than the first ones.
 #[inline]
 pub(super) fn is_due(burst: u32) -> bool {
     let bursts = match burst {

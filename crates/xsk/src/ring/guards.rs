@@ -46,14 +46,15 @@ impl<T: Slot, M: Memory<T>> ProducerRing<T, M> {
         self.cursor.pending(&self.memory)
     }
 
-    /// Whether the kernel asks to be woken; to be called after publishing.
+    /// Whether the kernel asks to be woken. Call it after publishing.
     #[inline]
     pub(crate) fn needs_wakeup(&self) -> bool {
         needs_wakeup(&self.memory)
     }
 }
 
-/// Reserved slots of a ring. Dropping it publishes what was pushed, all at once, and gives back the rest.
+/// Reserved slots of a ring. Dropping it publishes what was pushed, all at once, and gives back the
+/// rest.
 pub(crate) struct Reservation<'r, T: Slot, M: Memory<T>> {
     pub(super) ring: &'r mut ProducerRing<T, M>,
     pub(super) granted: u32,
@@ -101,7 +102,7 @@ impl<T: Slot, M: Memory<T>> ConsumerRing<T, M> {
         }
     }
 
-    /// Filled slots as of now, to be told and not to be taken.
+    /// Number of filled slots as of now.
     pub(crate) fn filled(&self) -> Result<u32, Violation> {
         self.cursor.filled(&self.memory).map(|(_, filled)| filled)
     }

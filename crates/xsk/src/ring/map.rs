@@ -24,21 +24,21 @@ pub(crate) struct RingMap {
     _memory: Box<dyn RingMemory>,
 }
 
-// SAFETY: the pointers lead into `_memory`, which moves along and is freed by whoever drops it last; nothing in it is
-// bound to a thread.
+// SAFETY: the pointers lead into `_memory`, which the value owns; nothing in it is bound to a thread.
 unsafe impl Send for RingMap {}
 
 /// The bytes that a ring lies in.
 ///
 /// # Safety
-/// `as_ptr` must lead to `len` bytes, aligned for `u64`, that can be read and written for as long as the value lives,
-/// and that nobody accesses but by the protocol of the rings.
+/// `as_ptr` must lead to `len` bytes, aligned for `u64`, that can be read and written for as long as
+/// the value lives, and that are accessed only by the protocol of the rings.
 pub(crate) unsafe trait RingMemory: Send {
     fn as_ptr(&self) -> NonNull<u8>;
     fn len(&self) -> usize;
 }
 
-// SAFETY: a mapping starts on a page and lives until it is dropped; those of a socket are rings and nothing else.
+// SAFETY: a mapping starts on a page and lives until it is dropped; those of a socket are rings and
+// nothing else.
 unsafe impl RingMemory for Mapping {
     fn as_ptr(&self) -> NonNull<u8> {
         Mapping::as_ptr(self)
@@ -55,7 +55,7 @@ impl RingMap {
         usize::try_from(offset.desc).expect("ring offset fits an address") + size as usize * size_of::<T>()
     }
 
-    /// Interprets `memory` as a ring of `size` slots of `T` at the offsets the kernel told.
+    /// A ring of `size` slots of `T` in `memory`, at the offsets of `XDP_MMAP_OFFSETS`.
     /// `None` on a kernel older than 5.4, which has no ring flags.
     pub(crate) fn new<T: Slot>(memory: impl RingMemory + 'static, offset: &XdpRingOffset, size: u32) -> Option<Self> {
         assert!(size.is_power_of_two() && memory.len() >= Self::bytes::<T>(offset, size));
@@ -81,7 +81,8 @@ impl RingMap {
 impl Indices for RingMap {
     #[inline]
     fn producer(&self) -> &AtomicU32 {
-        // SAFETY: inside the memory and aligned (`new`), lives as long as `self`; both sides access it atomically.
+        // SAFETY: inside the memory and aligned (`new`), lives as long as `self`; both sides access it
+        // atomically.
         unsafe { self.producer.as_ref() }
     }
 
@@ -133,8 +134,8 @@ impl MapSlots<'_> {
 }
 
 impl MapSlots<'_> {
-    /// `count` slots from `index` on, no more than the ring has, as the one or two runs of memory that they are: a loop over
-    /// those is shorter than one over indices.
+    /// `count` slots from `index` on, at most the ring's size, as one or two runs of memory. A loop over
+    /// runs is shorter than one over indices.
     #[inline]
     fn runs<T: Slot>(self, index: u32, count: u32) -> [(*mut T, usize); 2] {
         debug_assert!(count <= self.mask + 1);
@@ -153,8 +154,8 @@ impl<T: Slot> Slots<T> for MapSlots<'_> {
         unsafe { self.slot::<T>(index).write(value) }
     }
 
-    // Volatile: the value is checked and then used, so it must be read exactly once even if whoever shares
-    // the mapping breaks the protocol and writes it meanwhile.
+    // Volatile: the value is checked and then used, so it must be read exactly once, even if the other
+    // side breaks the protocol and writes it meanwhile.
     #[inline]
     unsafe fn read(self, index: u32) -> T {
         // SAFETY: in bounds (`slot`); the caller owns the slot; every bit pattern is a valid `T`.
@@ -163,8 +164,8 @@ impl<T: Slot> Slots<T> for MapSlots<'_> {
 }
 
 impl<T: Slot> Reservation<'_, T, RingMap> {
-    /// Writes the next slots with what `value` makes of `from`, one by one, until it makes nothing of one or all reserved
-    /// slots are used; tells how many.
+    /// Writes `value(from[n])` to the next slots, until `value` returns `None` or all reserved slots are
+    /// used. Returns the number of slots written.
     #[inline]
     pub(crate) fn push_while<U>(&mut self, from: &[U], mut value: impl FnMut(&U) -> Option<T>) -> u32 {
         let most = u32::try_from(from.len()).map_or(self.remaining(), |most| most.min(self.remaining()));
@@ -189,8 +190,8 @@ impl<T: Slot> Reservation<'_, T, RingMap> {
 }
 
 impl Filled<'_, Desc, RingMap> {
-    /// Takes as many slots as `to` has room for and has `take` make something of each, up to the first that it refuses, which
-    /// is handed back; tells how many before that.
+    /// Takes as many slots as `to` has room for and passes each to `take`, up to the first that it
+    /// refuses. Returns the number of slots before that one, and that one.
     #[inline]
     pub(crate) fn take_into<U>(
         &mut self,
@@ -208,8 +209,8 @@ impl Filled<'_, Desc, RingMap> {
             // SAFETY: the slots of a run, and as much room, lie one behind the other.
             let end = unsafe { slot.add(slots) };
             while slot != end {
-                // Volatile, as in `Slots::read`. SAFETY: as in `next`: no more than `granted - taken` slots are read, of two
-                // words each.
+                // Volatile, as in `Slots::read`. SAFETY: as in `next`: at most `granted - taken` slots are
+                // read, of two words each.
                 let (addr, rest) = unsafe {
                     (
                         slot.cast::<u64>().read_volatile(),

@@ -105,7 +105,7 @@ impl Book {
         self.entries().set(frame, owner);
     }
 
-    /// The numbers of frames that the kernel has through the rings of `pair`: to receive into, and to send.
+    /// Numbers of frames lent to the kernel through the rings of `pair`: to receive into, and to send.
     #[cfg(debug_assertions)]
     pub(super) fn lent(&self, pair: PairId) -> (usize, usize) {
         let [fill, tx, stamp] = [Owner::Fill(pair), Owner::Tx(pair), Owner::TxStamp(pair)].map(Owner::encode);

@@ -58,7 +58,8 @@ fn kill_9_under_load(kind: Kind) {
         .into_iter()
         .map(|(network, port)| Flow::new(&bed.tenants[0][network], &bed.tenants[2][network], port))
         .collect();
-    // The kernel drops what waits for a MAC address for long. In network 42 the connection asks for it.
+    // The kernel drops packets that wait long for a MAC address. In network 42 the connection below
+    // resolves it.
     answered(&bed.tenants[0][1], bed.tenants[2][1].address(Family::V4));
     let to = bed.at(2).address(Family::V4);
     let busy = connect(bed.at(1), (bed.at(2), to), 7000);

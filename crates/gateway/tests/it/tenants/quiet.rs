@@ -28,7 +28,8 @@ on! {
     slow = super::SLOW => nothing_is_logged_for_a_packet;
 }
 
-/// Sends so many datagrams of so many bytes, slowly enough for a worker whose CPU is away for 150 ms.
+/// Sends so many datagrams of so many bytes, in 10,000 a second: in 150 ms without a CPU a worker's
+/// ring does not run over.
 fn send(ns: &Namespace, to: impl Into<SocketAddr>, (times, bytes): (u32, usize)) {
     let to = to.into();
     let socket = ns.run(|| UdpSocket::bind(("0.0.0.0", 0))).expect("a socket");
