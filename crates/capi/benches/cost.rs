@@ -7,13 +7,13 @@
 
 use std::ffi::{c_int, c_void};
 use std::hint::black_box;
-use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use ringside::{
     rsd_fate, rsd_field, rsd_field_read, rsd_finish, rsd_finish_all, rsd_free, rsd_packet, rsd_queue, rsd_receive,
     rsd_reserve,
 };
+use ringside_cost::instructions;
 use ringside_xsk::hints::{Btf, Layouts};
 use ringside_xsk::testing::{Harness, Kernel};
 use ringside_xsk::{Direction, QueueOptions};
@@ -204,34 +204,6 @@ fn run(work: Work, count: u32) {
     }
 }
 
-/// Instructions per packet, by callgrind: the difference of two runs of different length.
-fn instructions(name: &str) -> Result<f64, String> {
-    let [short, long] = [50, 250].map(|turns| counted(name, turns));
-    Ok((long? - short?) / (200.0 * f64::from(BURST)))
-}
-
-fn counted(name: &str, turns: u32) -> Result<f64, String> {
-    let itself = std::env::current_exe().map_err(|error| error.to_string())?;
-    let out = itself.with_file_name(format!("capi-cost-{name}-{turns}.callgrind"));
-    let output = Command::new("valgrind")
-        .args(["--quiet", "--tool=callgrind", "--toggle-collect=*user_side*"])
-        .arg(format!("--callgrind-out-file={}", out.display()))
-        .arg(itself)
-        .args(["--turns", name, &turns.to_string()])
-        .output()
-        .map_err(|error| format!("valgrind: {error}"))?;
-    if !output.status.success() {
-        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
-    }
-    total(&out).ok_or_else(|| format!("{} has no totals", out.display()))
-}
-
-fn total(out: &Path) -> Option<f64> {
-    let text = std::fs::read_to_string(out).ok()?;
-    let total = text.lines().find_map(|line| line.strip_prefix("totals: "))?;
-    total.trim().parse().ok()
-}
-
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -245,7 +217,7 @@ fn main() -> ExitCode {
     }
     println!("instructions per packet of {} bytes, bursts of {BURST}:", PACKET.len());
     for (name, _, what) in CASES {
-        match instructions(name) {
+        match instructions(name, BURST) {
             Ok(count) => println!("{name:<12} {count:>8.1}  {what}"),
             Err(error) => {
                 eprintln!("{name}: {error}");

@@ -13,9 +13,10 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use ringside_cost::instructions;
 use ringside_xsk::hints::{Btf, Hints, Layouts, Reader};
 use ringside_xsk::testing::{Harness, Kernel};
 use ringside_xsk::tx_metadata::{StampSampling, TxMeta, TxMetadata};
@@ -317,37 +318,6 @@ fn nanoseconds(work: Work) -> f64 {
     (with - clock) / f64::from(BURST)
 }
 
-/// Instructions per packet, by callgrind.
-fn instructions(case: &Case) -> Result<f64, String> {
-    let [short, long] = [50, 250];
-    let counts: Vec<u64> = [short, long]
-        .map(|turns| counted(case.name, turns))
-        .into_iter()
-        .collect::<Result<_, _>>()?;
-    Ok((counts[1] - counts[0]) as f64 / f64::from((long - short) * BURST))
-}
-
-fn counted(name: &str, turns: u32) -> Result<u64, String> {
-    let itself = std::env::current_exe().map_err(|error| error.to_string())?;
-    let out = itself.with_file_name(format!("cost-{name}-{turns}.callgrind"));
-    let output = Command::new("valgrind")
-        .args(["--quiet", "--tool=callgrind", "--toggle-collect=*user_side*"])
-        .arg(format!("--callgrind-out-file={}", out.display()))
-        .arg(itself)
-        .args(["--turns", name, &turns.to_string()])
-        .output()
-        .map_err(|error| format!("valgrind: {error}"))?;
-    if !output.status.success() {
-        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
-    }
-    let text = std::fs::read_to_string(&out).map_err(|error| format!("{}: {error}", out.display()))?;
-    let total = text.lines().find_map(|line| line.strip_prefix("totals: "));
-    total
-        .and_then(|total| total.trim().parse().ok())
-        .filter(|&total| total != 0)
-        .ok_or_else(|| format!("{} has no totals", out.display()))
-}
-
 fn recorded() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("cost.txt")
 }
@@ -364,7 +334,14 @@ fn all_instructions() -> Vec<Result<f64, String>> {
     std::thread::scope(|scope| {
         let halves = CASES.chunks(CASES.len().div_ceil(2));
         let counting: Vec<_> = halves
-            .map(|cases| scope.spawn(|| cases.iter().map(instructions).collect::<Vec<_>>()))
+            .map(|cases| {
+                scope.spawn(|| {
+                    cases
+                        .iter()
+                        .map(|case| instructions(case.name, BURST))
+                        .collect::<Vec<_>>()
+                })
+            })
             .collect();
         let done = counting.into_iter().flat_map(|thread| thread.join().expect("no panic"));
         done.collect()
