@@ -460,7 +460,7 @@ fn a_hog_on_the_receivers_cpu_is_found_in_the_wake_up_and_named() {
             let thread = thread::Builder::new().name("trace-hog".into());
             thread.spawn_scoped(scope, || hog(1, &end)).expect("a thread");
             // Seldom enough that no packet waits for another one, also of those that a busy sender sends late.
-            tool("trace --lab veth --rate 20 --cpus 0,1 -t 2.2 --no-cost --json")
+            tool("trace --lab veth --rate 27 --cpus 0,1 -t 1.7 --no-cost --json")
                 .end()
                 .good()
         });
@@ -486,7 +486,7 @@ fn a_hog_is_found_in_the_stages_of_a_labs_path() {
         let scratch = Scratch::new();
         let lab = "rounds = 1\nturn = \"1500ms\"\nsettle = \"1ms\"\ntrace = true\n[[host]]\nname = \"a\"\ncpu = 0\n\
                [[host]]\nname = \"b\"\ncpu = 1\n[[link]]\nends = [\"a\", \"b\"]\n\
-               [[probe]]\nname = \"p\"\nfrom = \"a\"\nto = \"b\"\nwith = \"udp\"\nrate = 25\nmeasure = [\"one-way\"]\n";
+               [[probe]]\nname = \"p\"\nfrom = \"a\"\nto = \"b\"\nwith = \"udp\"\nrate = 27\nmeasure = [\"one-way\"]\n";
         let file = scratch.lab(lab);
         let end = AtomicBool::new(false);
         let done = thread::scope(|scope| {

@@ -1,6 +1,6 @@
 //! Which way packets go, and what becomes of those whose host is not known yet.
 
-use std::net::UdpSocket;
+use std::net::{TcpStream, UdpSocket};
 use std::time::Duration;
 
 use ringside_netlab::wait_until;
@@ -27,17 +27,19 @@ fn what_is_known_goes_the_fast_way(kind: Kind) {
     for inner in FAMILIES {
         let to = bed.at(2).address(inner);
         let streams = connect(bed.at(1), (bed.at(2), to), 7000);
-        let mut words = |count: u64| {
-            let (fast, slow) = (bed.ringside().forwarded("fast"), bed.ringside().forwarded("slow"));
-            (0..count).for_each(|_| chat(&streams).expect("goes"));
-            // A word each way is at least two packets.
-            let fast = bed.ringside().forwarded("fast") >= fast + 2 * count;
-            fast && bed.ringside().forwarded("slow") == slow
-        };
         // As soon as both are in the cache.
-        assert!(wait_until(PATIENCE, || words(1)));
-        assert!(words(100));
+        assert!(wait_until(PATIENCE, || chats_fast(&mut bed, &streams, 1)));
+        assert!(chats_fast(&mut bed, &streams, 100));
     }
+}
+
+/// Chats `count` times. True if only the fast path forwarded packets meanwhile.
+pub(super) fn chats_fast(bed: &mut Bed, streams: &[TcpStream; 2], count: u64) -> bool {
+    let (fast, slow) = (bed.ringside().forwarded("fast"), bed.ringside().forwarded("slow"));
+    (0..count).for_each(|_| chat(streams).expect("goes"));
+    // A word each way is at least two packets.
+    let fast = bed.ringside().forwarded("fast") >= fast + 2 * count;
+    fast && bed.ringside().forwarded("slow") == slow
 }
 
 fn workers_carry_what_the_cache_has_no_room_for(kind: Kind) {
