@@ -145,4 +145,63 @@ mod tests {
             assert!(error.contains("reading a histogram"), "{error}");
         }
     }
+
+    #[test]
+    fn figures_beside_the_text_make_it_exact() {
+        let mut here = Latency::new();
+        [1_000_007, 2_000_009, 70_000_000_003]
+            .into_iter()
+            .for_each(|ns| here.record(ns));
+        let (text, summary) = (here.to_hdr().unwrap(), here.summary().unwrap());
+        let mut again = Latency::from_hdr_and(&text, &summary).unwrap();
+        let back = again.summary().unwrap();
+        assert_eq!((back.samples, back.min_ns, back.max_ns), (3, 1_000_007, 70_000_000_003));
+        assert_eq!(again.sum, here.sum);
+        assert!((back.stddev_ns / summary.stddev_ns - 1.0).abs() < 1e-9, "{back:?}");
+        // It goes on as the first one does.
+        here.record(5);
+        again.record(5);
+        let [back, summary] = [&again, &here].map(|latency| latency.summary().unwrap());
+        assert_eq!((back.samples, back.min_ns, back.mean_ns), (4, 5, summary.mean_ns));
+        assert!((back.stddev_ns / summary.stddev_ns - 1.0).abs() < 1e-9, "{back:?}");
+    }
+
+    #[test]
+    fn figures_of_other_samples_are_an_error() {
+        let mut here = Latency::new();
+        (1..=1_000).for_each(|us| here.record(us * 1_000));
+        let (text, own) = (here.to_hdr().unwrap(), here.summary().unwrap());
+        // The text has three digits: a quarter of a percent is another sample, a tenth may be the same.
+        let near = Summary {
+            min_ns: 1_001,
+            max_ns: 1_000_900,
+            ..own
+        };
+        assert!(Latency::from_hdr_and(&text, &near).is_ok());
+        for other in [
+            Summary { samples: 999, ..own },
+            Summary { min_ns: 1_010, ..own },
+            Summary { min_ns: 990, ..own },
+            Summary {
+                max_ns: 1_002_600,
+                ..own
+            },
+            Summary { max_ns: 997_000, ..own },
+        ] {
+            let error = Latency::from_hdr_and(&text, &other).unwrap_err().to_string();
+            assert!(error.contains("not those of the figures"), "{error}");
+        }
+    }
+
+    #[test]
+    fn many_equal_samples_are_as_many_single_ones() {
+        let (mut many, mut single) = (Latency::new(), Latency::new());
+        many.record_many(3_000, 4);
+        many.record_many(u64::MAX, 1);
+        [3_000, 3_000, 3_000, 3_000, u64::MAX]
+            .into_iter()
+            .for_each(|ns| single.record(ns));
+        assert_eq!(many.summary(), single.summary());
+        assert_eq!((many.sum, many.sum_of_squares), (single.sum, single.sum_of_squares));
+    }
 }

@@ -97,8 +97,11 @@ fn round_trips_raw_and_corrected() {
 
     let mut other = RttRecorder::new();
     other.merge(&rtt);
-    assert_eq!(other.raw().summary(), Some(raw));
-    assert_eq!(other.impossible(), 1);
+    other.merge(&rtt);
+    assert_eq!(other.raw().samples(), 2 * raw.samples);
+    assert_eq!(other.corrected().summary().unwrap().samples, 2 * corrected.samples);
+    assert_eq!(other.corrected().summary().unwrap().max_ns, corrected.max_ns);
+    assert_eq!(other.impossible(), 2);
     assert_eq!(other.jitter(), None);
 }
 
@@ -198,4 +201,129 @@ fn a_median_is_told_of_few_samples_by_its_own_name_only() {
     assert_eq!(times.median(), None);
     [30, 10, 20].into_iter().for_each(|ns| times.record(ns));
     assert_eq!((times.median(), times.summary().unwrap().p50_ns), (Some(20), None));
+}
+
+#[test]
+fn figures_are_the_summary_in_the_order_of_their_length() {
+    let summary = Summary {
+        samples: 9,
+        min_ns: 1,
+        mean_ns: 2.5,
+        stddev_ns: 0.5,
+        p50_ns: Some(3),
+        p90_ns: Some(4),
+        p99_ns: Some(5),
+        p99_9_ns: None,
+        p99_99_ns: Some(7),
+        p99_999_ns: None,
+        max_ns: 8,
+    };
+    let figures = [
+        ("min", Some(1.0)),
+        ("mean", Some(2.5)),
+        ("p50", Some(3.0)),
+        ("p90", Some(4.0)),
+        ("p99", Some(5.0)),
+        ("p99.9", None),
+        ("max", Some(8.0)),
+    ];
+    assert_eq!(summary.figures(), figures);
+    assert_eq!(summary.tail(), [("p99.99", Some(7.0)), ("p99.999", None)]);
+}
+
+#[test]
+fn the_sum_is_in_seconds() {
+    assert_eq!(of([1_500_000_000, 500_000_000]).sum_seconds(), 2.0);
+    assert_eq!(Latency::new().sum_seconds(), 0.0);
+}
+
+#[test]
+fn a_mean_of_the_shortest_leaves_out_the_longest() {
+    let times = of([40, 10, 20, 1000]);
+    assert_eq!(times.mean_of_shortest(0.25), Some(10.0));
+    assert_eq!(times.mean_of_shortest(0.5), Some(15.0));
+    assert_eq!(times.mean_of_shortest(0.75), Some(70.0 / 3.0));
+    assert_eq!(times.mean_of_shortest(1.0), Some(267.5));
+    assert_eq!(times.mean_of_shortest(2.0), Some(267.5));
+    // Two of three equal ones, which are one bucket.
+    assert_eq!(of([7, 7, 7, 9]).mean_of_shortest(0.5), Some(7.0));
+    // Of whole samples: a half of three are one.
+    assert_eq!(of([10, 20, 30]).mean_of_shortest(0.5), Some(10.0));
+    // A third of three is one, although 3 * (1 / 3) may be less.
+    assert_eq!(of([10, 20, 30]).mean_of_shortest(1.0 / 3.0), Some(10.0));
+    assert_eq!(of([10, 20]).mean_of_shortest(0.4), None);
+    assert_eq!(times.mean_of_shortest(0.0), None);
+    assert_eq!(times.mean_of_shortest(-1.0), None);
+    assert_eq!(Latency::new().mean_of_shortest(1.0), None);
+}
+
+#[test]
+fn a_mean_of_the_shortest_stays_within_the_exact_ends() {
+    // The middle of the bucket of 10 s is above both.
+    let times = of([10_000_000_000, 10_000_000_001]);
+    let mean = times.mean_of_shortest(0.5).unwrap();
+    assert!((1e10..=10_000_000_001.0).contains(&mean), "{mean}");
+}
+
+#[test]
+fn what_is_new_since_an_earlier_state_is_told_apart() {
+    let earlier = of([10, 20, 20]);
+    let mut now = earlier.clone();
+    [20, 50, 50, 5].into_iter().for_each(|ns| now.record(ns));
+    assert_eq!(now.since(&earlier).summary(), of([20, 50, 50, 5]).summary());
+    assert_eq!(now.since(&now).summary(), None);
+    assert_eq!(now.since(&Latency::new()).summary(), now.summary());
+}
+
+#[test]
+fn samples_of_at_most_a_time_are_counted() {
+    let times = of([10, 20, 20, 30]);
+    let counts = [9, 10, 19, 20, 30, u64::MAX].map(|ns| times.at_most(ns));
+    assert_eq!(counts, [0, 1, 1, 3, 4, 4]);
+}
+
+#[test]
+fn buckets_tell_their_ends_and_samples() {
+    let bucket = |from_ns, to_ns, samples| Bucket {
+        from_ns,
+        to_ns,
+        samples,
+    };
+    // Three digits: single values up to 2047, then steps of 2.
+    let buckets: Vec<_> = of([7, 7, 2048, 2049, 5000]).buckets().collect();
+    assert_eq!(buckets, [bucket(7, 7, 2), bucket(2048, 2049, 2), bucket(5000, 5003, 1)]);
+    assert_eq!(Latency::default().buckets().count(), 0);
+}
+
+#[test]
+fn sums_that_do_not_fit_have_a_deviation_all_the_same() {
+    // Σx² of these is above 2^128: it stays at the largest number.
+    let summary = of([u64::MAX; 3]).summary().unwrap();
+    assert!(summary.stddev_ns >= 0.0 && summary.stddev_ns.is_finite());
+    // n·Σx² does not fit, the sums do: half at 0 and half at 2^62, of which the deviation is 2^61.
+    let half = 2_u64.pow(62);
+    let summary = of([0, half, 0, half, 0, half, 0, half, 0, half, 0, half])
+        .summary()
+        .unwrap();
+    assert!(
+        (summary.stddev_ns / 2_f64.powi(61) - 1.0).abs() < 1e-9,
+        "{}",
+        summary.stddev_ns
+    );
+}
+
+#[test]
+fn jitter_of_several_streams_has_no_difference_between_two_of_them() {
+    let of = |rfc3550_smoothed_ns, mean_abs_consecutive_difference_ns, differences| Jitter {
+        rfc3550_smoothed_ns,
+        mean_abs_consecutive_difference_ns,
+        differences,
+    };
+    let streams = [of(5.0, 100.0, 3), of(6.0, 200.0, 1), of(7.0, 50.0, 4)];
+    assert_eq!(Jitter::together(streams), Some(of(7.0, 87.5, 8)));
+    assert_eq!(
+        Jitter::together([of(5.0, 0.0, 0), of(6.0, 0.0, 0)]),
+        Some(of(6.0, 0.0, 0))
+    );
+    assert_eq!(Jitter::together([]), None);
 }
