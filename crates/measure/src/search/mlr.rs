@@ -190,7 +190,10 @@ impl Mlr {
     /// The next trial, going on to the next step, or the next goal's, when one is reached.
     fn choose(&mut self) -> Option<Trial> {
         loop {
-            let &(index, goal) = self.plan.get(self.at)?;
+            let Some(&(index, goal)) = self.plan.get(self.at) else {
+                self.at = self.moved()?;
+                continue;
+            };
             let (lower, upper) = self.bounds(&goal);
             if !self.reached(&goal, lower, upper) {
                 let load_pps = self.candidate(&goal, index, lower, upper);
@@ -203,6 +206,17 @@ impl Mlr {
             self.at += 1;
             self.course = Course::Between;
         }
+    }
+
+    /// The last step of a goal that was reached, but whose bounds later trials for other goals moved.
+    /// This ends: trials are only at rates that are not decided yet, and a decided rate gets no more.
+    fn moved(&self) -> Option<usize> {
+        let last_steps = self.plan.len() - self.goals.len()..self.plan.len();
+        last_steps.into_iter().find(|&at| {
+            let (_, goal) = &self.plan[at];
+            let (lower, upper) = self.bounds(goal);
+            !self.reached(goal, lower, upper)
+        })
     }
 
     fn candidate(&mut self, goal: &Goal, index: usize, lower: Option<u64>, upper: Option<u64>) -> u64 {
