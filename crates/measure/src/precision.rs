@@ -238,4 +238,33 @@ mod tests {
         println!("{hits} of 400 hold the truth, {naive} without the correlation");
         assert!(hits >= 350 && naive < 300, "{hits} and {naive} of 400");
     }
+
+    #[test]
+    fn an_interval_is_looked_at_seldom_and_has_to_be_narrow_twice() {
+        let mut until = UntilWidth::new(0.02).unwrap();
+        assert_eq!(until.width(), 0.02);
+        let too_early = || -> Option<f64> { panic!("looked at") };
+        assert!(!until.is_reached(9, too_early));
+        assert!(!until.is_reached(10, || Some(0.019)));
+        assert!(!until.is_reached(12, too_early));
+        // As wide as asked for is not narrower.
+        assert!(!until.is_reached(13, || Some(0.02)));
+        assert!(!until.is_reached(16, too_early));
+        assert!(!until.is_reached(17, || Some(0.019)));
+        assert!(!until.is_reached(22, || None));
+        assert!(!until.is_reached(28, || Some(0.001)));
+        assert!(until.is_reached(35, || Some(0.019)));
+    }
+
+    #[test]
+    fn a_width_is_a_part_of_the_median() {
+        let estimate = Estimate {
+            median: 4.0,
+            low: 3.0,
+            high: 5.0,
+            correlation: 0.0,
+            pieces: 10,
+        };
+        assert_eq!(estimate.width(), Some(0.5));
+    }
 }

@@ -208,3 +208,10 @@ proptest! {
         prop_assert!(figure.min / 2.0 <= low && high <= figure.max / 2.0);
     }
 }
+
+#[test]
+fn a_median_is_the_middle_or_between_the_two() {
+    assert_eq!(median(&[2.0, 3.0, 7.0]), 3.0);
+    assert_eq!(median(&[2.0, 3.0, 7.0, 9.0]), 5.0);
+    assert_eq!(median(&[]), 0.0);
+}

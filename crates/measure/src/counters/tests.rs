@@ -42,3 +42,14 @@ fn the_largest_counts() {
     };
     assert_eq!(ledger.difference(), -2 * i128::from(u64::MAX));
 }
+
+#[test]
+fn what_was_not_sent_is_known() {
+    let ledger = |generated, sent| Ledger {
+        generated,
+        sent,
+        ..Ledger::default()
+    };
+    assert_eq!(ledger(5, 3).not_sent(), 2);
+    assert_eq!(ledger(3, 5).not_sent(), 0);
+}

@@ -235,11 +235,30 @@ fn lost_double_and_reordered_packets_are_told_apart() {
 }
 
 #[test]
+fn numbers_that_are_far_behind_are_too_old_to_tell() {
+    let mut listener = Listener::new(three(), 0, None);
+    assert_eq!(listener.record(&packet(3, 0, 1_000)), Verdict::InWindow);
+    assert_eq!(listener.record(&packet(3, 1_000, 1_000)), Verdict::InWindow);
+    assert_eq!(listener.record(&packet(3, 1, 1_000)), Verdict::InWindow);
+    assert_eq!(listener.record(&packet(3, 66_000, 1_000)), Verdict::InWindow);
+    assert_eq!(listener.record(&packet(3, 400, 1_000)), Verdict::Again);
+    let stream = &listener.streams()[1];
+    assert_eq!((stream.received(), stream.reordered, stream.too_old), (4, 1, 1));
+    assert_eq!(stream.longest_reordering, 999);
+}
+
+#[test]
+fn no_misses_have_no_mean() {
+    assert_eq!(WindowMisses::default().mean_ns(), None);
+}
+
+#[test]
 fn others_packets_are_left_out_and_counted() {
     let mut listener = Listener::new(three(), 0, None);
     listener.record(&packet(3, 0, 1_000));
     let mut other = packet(3, 1, 1_000);
     other.probe.session = 8;
+    assert_eq!(listener.record(&other), Verdict::OtherSession);
     assert_eq!(listener.record(&other), Verdict::OtherSession);
     let mut unknown = packet(3, 1, 1_000);
     unknown.part.pcp = 6;
@@ -247,9 +266,13 @@ fn others_packets_are_left_out_and_counted() {
     let mut elsewhere = packet(3, 1, 1_000);
     elsewhere.probe.intended_ns += 250_000;
     assert_eq!(listener.record(&elsewhere), Verdict::OtherSchedule);
+    // Its window is over at this time.
+    let mut at_the_end = packet(3, 1, 1_000);
+    at_the_end.probe.intended_ns += 200_000;
+    assert_eq!(listener.record(&at_the_end), Verdict::OtherSchedule);
     assert_eq!(
         (listener.other_session(), listener.other_schedule(), listener.session()),
-        (1, 2, Some(7))
+        (2, 3, Some(7))
     );
     assert_eq!(listener.streams()[1].received(), 1);
     assert_eq!(
@@ -261,14 +284,14 @@ fn others_packets_are_left_out_and_counted() {
 #[test]
 fn a_changed_priority_is_seen() {
     let mut listener = Listener::new(three(), 0, None);
-    for (sequence, pcp) in [(0, Some(3)), (1, Some(0)), (2, None)] {
+    for (sequence, pcp) in [(0, Some(3)), (1, Some(0)), (2, None), (3, Some(3))] {
         listener.record(&Received {
             pcp,
             ..packet(3, sequence, 0)
         });
     }
     let stream = &listener.streams()[1];
-    assert_eq!((stream.changed_pcp, stream.untold_pcp, stream.received()), (1, 1, 3));
+    assert_eq!((stream.changed_pcp, stream.untold_pcp, stream.received()), (1, 1, 4));
 }
 
 #[test]

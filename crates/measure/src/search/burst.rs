@@ -106,7 +106,7 @@ impl Search for BackToBack {
     }
 
     fn record(&mut self, outcome: Outcome) {
-        if self.left == 0 || self.search.wanted().is_none() {
+        if self.search.wanted().is_none() {
             return;
         }
         self.search.record(outcome);

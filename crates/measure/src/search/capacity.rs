@@ -271,4 +271,31 @@ mod tests {
         let rows: Vec<u64> = (0..=LAST).map(rate_of).collect();
         assert!(rows.is_sorted() && rows[0] == 500_000 && rows[LAST] == 100_000_000_000);
     }
+
+    #[test]
+    fn thresholds_are_those_of_the_rfc() {
+        let good = Seen::default();
+        let bad = Seen {
+            errors: 11,
+            delay_variation_ns: 0,
+        };
+        let delay = |delay_variation_ns| Seen {
+            errors: 0,
+            delay_variation_ns,
+        };
+        let after = |reports: &[Seen]| {
+            let mut adjuster = Adjuster::new(u64::MAX);
+            (0..10).for_each(|_| adjuster.report(good));
+            reports.iter().for_each(|seen| adjuster.report(*seen));
+            adjuster.rate_bps() / 1_000_000
+        };
+        assert_eq!(after(&[delay(HIGH_NS)]), 100);
+        assert_eq!(after(&[delay(HIGH_NS + 1)]), 99);
+        // After two congested reports it leaps, after three it does not.
+        assert_eq!(after(&[bad, bad, good]), 108);
+        assert_eq!(after(&[bad, bad, bad, good]), 69);
+        // Up to 1 Gbit/s.
+        assert_eq!(after(&[good; 90]), 1_000);
+        assert_eq!(after(&[good; 91]), 1_100);
+    }
 }

@@ -115,7 +115,7 @@ pub enum Class {
     Undecided,
 }
 
-/// Seconds of trials at one load: long ones and shorter ones, within the loss ratio and above it.
+/// Nanoseconds of trials at one load: long ones and shorter ones, within the loss ratio and above it.
 #[derive(Debug, Default)]
 struct Sums {
     good_long: f64,
@@ -129,6 +129,7 @@ struct Sums {
 /// Trials shorter than [`Goal::final_trial_ns`] count against the load only as far as good ones of that kind do not outweigh
 /// them, and never for it.
 #[must_use]
+#[allow(clippy::cast_precision_loss, reason = "durations are far below 2^53 ns")]
 pub fn classify(goal: &Goal, trials: &[(Trial, Outcome)]) -> Class {
     let mut sums = Sums::default();
     for (trial, outcome) in trials {
@@ -141,11 +142,11 @@ pub fn classify(goal: &Goal, trials: &[(Trial, Outcome)]) -> Class {
             (false, false) => &mut sums.good_short,
             (false, true) => &mut sums.bad_short,
         };
-        *sum += seconds(trial.duration_ns);
+        *sum += trial.duration_ns as f64;
     }
     let balanced = sums.good_short * goal.exceed_ratio / (1.0 - goal.exceed_ratio);
     let bad = sums.bad_long + (sums.bad_short - balanced).max(0.0);
-    let whole = (sums.good_long + bad).max(seconds(goal.duration_sum_ns));
+    let whole = (sums.good_long + bad).max(goal.duration_sum_ns as f64);
     let allowed = whole * goal.exceed_ratio;
     let pessimist = whole - sums.good_long <= allowed;
     let optimist = bad <= allowed;
@@ -159,15 +160,16 @@ pub fn classify(goal: &Goal, trials: &[(Trial, Outcome)]) -> Class {
 /// The loss ratio at a load that stands for all trials there: the one that no more than the exceed ratio's share of the time was
 /// above; time that is missing counts as lost.
 #[must_use]
+#[allow(clippy::cast_precision_loss, reason = "durations are far below 2^53 ns")]
 pub fn conditional_loss_ratio(goal: &Goal, trials: &[(Trial, Outcome)]) -> f64 {
     let mut long: Vec<(f64, f64)> = trials
         .iter()
         .filter(|(trial, _)| trial.duration_ns >= goal.final_trial_ns)
-        .map(|(trial, outcome)| (outcome.loss_ratio(), seconds(trial.duration_ns)))
+        .map(|(trial, outcome)| (outcome.loss_ratio(), trial.duration_ns as f64))
         .collect();
     long.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
     let measured: f64 = long.iter().map(|(_, time)| time).sum();
-    let mut left = measured.max(seconds(goal.duration_sum_ns)) * (1.0 - goal.exceed_ratio);
+    let mut left = measured.max(goal.duration_sum_ns as f64) * (1.0 - goal.exceed_ratio);
     for (ratio, time) in long {
         left -= time;
         if left <= 0.0 {
@@ -175,9 +177,4 @@ pub fn conditional_loss_ratio(goal: &Goal, trials: &[(Trial, Outcome)]) -> f64 {
         }
     }
     1.0
-}
-
-#[allow(clippy::cast_precision_loss, reason = "durations are far below 2^53 ns")]
-fn seconds(ns: u64) -> f64 {
-    ns as f64 / 1e9
 }

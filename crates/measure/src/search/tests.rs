@@ -285,6 +285,10 @@ fn nonsense_is_refused_with_what_it_would_take() {
             ..Goal::no_drop_rate()
         },
         Goal {
+            width: 1.0,
+            ..Goal::no_drop_rate()
+        },
+        Goal {
             initial_trial_ns: 0,
             ..Goal::no_drop_rate()
         },
@@ -314,6 +318,171 @@ fn nonsense_is_refused_with_what_it_would_take() {
         .unwrap_err(),
         "at least 1",
     );
+}
+
+/// Goals reach these, with a quarter of four seconds allowed to be bad.
+fn quarter() -> Goal {
+    Goal {
+        loss_ratio: 0.0,
+        exceed_ratio: 0.25,
+        width: 0.1,
+        initial_trial_ns: SECOND / 4,
+        final_trial_ns: SECOND,
+        duration_sum_ns: 4 * SECOND,
+    }
+}
+
+/// A trial of 100 packets, so many milliseconds long, of which so many are lost.
+fn trial(milliseconds: u64, lost: u64) -> (Trial, Outcome) {
+    let trial = Trial {
+        load_pps: 100,
+        duration_ns: milliseconds * 1_000_000,
+    };
+    (trial, all_sent(100, 100 - lost))
+}
+
+#[test]
+fn steps_have_shorter_trials_and_wider_bounds() {
+    let steps: Vec<Goal> = quarter().steps().collect();
+    let step = |trial_ns, width| Goal {
+        width,
+        final_trial_ns: trial_ns,
+        duration_sum_ns: trial_ns,
+        ..quarter()
+    };
+    assert_eq!(steps, [step(SECOND / 4, 0.4), step(SECOND / 2, 0.2), quarter()]);
+    let wide = Goal {
+        width: 0.3,
+        ..quarter()
+    };
+    let widths: Vec<f64> = wide.steps().map(|step| step.width).collect();
+    assert_eq!(widths, [0.5, 0.5, 0.3]);
+}
+
+#[test]
+fn loads_are_classified_by_the_time_of_their_trials() {
+    let class = |trials: &[(Trial, Outcome)]| classify(&quarter(), trials);
+    let [good, bad] = [trial(1000, 0), trial(1000, 1)];
+    assert_eq!(class(&[]), Class::Undecided);
+    assert_eq!(class(&[good; 2]), Class::Undecided);
+    assert_eq!(class(&[good; 3]), Class::Lower);
+    assert_eq!(class(&[bad]), Class::Undecided);
+    assert_eq!(class(&[bad; 2]), Class::Upper);
+    assert_eq!(class(&[bad, good, good, good]), Class::Lower);
+    // More time than a goal wants: two of six are more than a quarter.
+    assert_eq!(class(&[bad, bad, good, good, good, good]), Class::Upper);
+}
+
+#[test]
+fn short_trials_count_against_a_load_as_far_as_good_ones_do_not_outweigh_them() {
+    let class = |trials: &[(Trial, Outcome)]| classify(&quarter(), trials);
+    let [good, bad] = [trial(500, 0), trial(500, 1)];
+    assert_eq!(class(&[good; 20]), Class::Undecided, "never for it");
+    assert_eq!(class(&[bad; 2]), Class::Undecided);
+    assert_eq!(class(&[bad; 3]), Class::Upper);
+    assert_eq!(class(&[bad, trial(1000, 1)]), Class::Upper, "with long ones");
+    // Good ones of 2 s outweigh bad ones of 2/3 s: 1.6 s less that are below a second, 2 s are not.
+    assert_eq!(
+        class(&[good, good, good, good, bad, bad, trial(600, 1)]),
+        Class::Undecided
+    );
+    assert_eq!(class(&[good, good, good, good, bad, bad, bad, bad]), Class::Upper);
+}
+
+#[test]
+fn the_loss_at_a_load_is_that_of_the_worst_trial_that_counts() {
+    let loss = |trials: &[(Trial, Outcome)]| conditional_loss_ratio(&quarter(), trials);
+    let long = [30, 0, 20, 10].map(|lost| trial(1000, lost));
+    assert_eq!(loss(&long), 0.2, "the worst quarter is left out");
+    assert_eq!(loss(&long[1..]), 0.2);
+    assert_eq!(loss(&long[2..]), 1.0, "missing time is lost");
+    let short = [trial(1000, 0), trial(1000, 0), trial(999, 0), trial(999, 0)];
+    assert_eq!(loss(&short), 1.0, "short trials do not count");
+}
+
+#[test]
+fn the_second_rate_is_what_was_forwarded_at_the_highest() {
+    let second = |duration_ns, device: &dyn Fn(Trial) -> Outcome| {
+        let mut search = Binary::new(range(), 0.0, 0.01, 0, duration_ns).unwrap();
+        search.record(device(search.wanted().unwrap()));
+        search.wanted().unwrap().load_pps
+    };
+    assert_eq!(second(SECOND, &|trial| all_sent(trial.packets(), 5_000_000)), 5_000_000);
+    // A tenth of a packet a second is less than the rates are apart.
+    let one_lost = |trial: Trial| all_sent(trial.packets(), trial.packets() - 1);
+    assert_eq!(second(10 * SECOND, &one_lost), range().max_pps() - 1);
+}
+
+#[test]
+fn a_rate_that_passes_when_it_is_tried_again_is_counted() {
+    let disturbed_at = |disturbed: &[usize]| {
+        let mut search = Binary::new(range(), 0.0, 0.5, 1, SECOND).unwrap();
+        let mut number = 0;
+        let mut device = capacity(5_000_000);
+        let trials = run(&mut search, |trial| {
+            number += 1;
+            let outcome = device(trial);
+            all_sent(
+                outcome.intended,
+                outcome.received - u64::from(disturbed.contains(&number)),
+            )
+        });
+        let result = search.result();
+        assert_eq!(result.trials as usize, trials.len());
+        (result.trials, result.passed_by_repetition, result.throughput_pps)
+    };
+    // The highest rate fails twice, then that of the capacity passes; the two are more than half apart.
+    let (trials, repeated, found) = disturbed_at(&[]);
+    assert_eq!(repeated, 0);
+    assert!(trials > 3 && found.unwrap() <= 5_000_000);
+    assert_eq!(disturbed_at(&[3]), (trials + 1, 1, found));
+}
+
+#[test]
+fn a_search_is_limited_by_the_sender_if_most_is_lost_before_it_is_sent() {
+    let limited = |sent, received| {
+        let search = Binary::new(range(), 0.0, 0.01, 0, SECOND).unwrap();
+        let failed = Outcome {
+            intended: 10,
+            sent,
+            received,
+        };
+        let result = BinaryResult {
+            failed: Some(failed),
+            ..search.result()
+        };
+        result.limited_by_sender()
+    };
+    assert!(limited(8, 8));
+    assert!(limited(8, 7));
+    assert!(!limited(9, 8), "half of it is not most");
+    assert!(!limited(10, 8));
+}
+
+#[test]
+fn the_middle_of_two_rates_lies_between_them() {
+    assert_eq!(middle(100, 10_000), 1_000);
+    assert_eq!(middle(1, 3), 2);
+    // A float has 53 bits: it would be the lower rate, and a higher one than both.
+    let large = 1 << 60;
+    assert_eq!(middle(large, large + 2), large + 1);
+    assert_eq!(middle(large + 198, large + 200), large + 199);
+}
+
+#[test]
+fn a_share_of_bad_trials_is_told() {
+    let trial = Trial {
+        load_pps: 100,
+        duration_ns: SECOND,
+    };
+    let mut check = Stability::new(trial, 4).unwrap();
+    assert_eq!(check.result(0.0).bad_ratio(), 1.0, "nothing was seen");
+    let mut lost = [0, 5, 0, 0, 7].into_iter();
+    run(&mut check, |_| all_sent(100, 100 - lost.next().unwrap()));
+    let seen = check.result(0.0);
+    assert_eq!((seen.trials, seen.bad_trials, seen.bad_ratio()), (4, 1, 0.25));
+    check.record(all_sent(100, 0));
+    assert_eq!(check.result(0.0), seen, "after the end nothing counts");
 }
 
 proptest! {

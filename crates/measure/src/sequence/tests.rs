@@ -168,3 +168,47 @@ proptest! {
         prop_assert_eq!(counts.duplicated, twice.difference(&lost).count() as u64);
     }
 }
+
+#[test]
+fn ratios_are_of_what_was_sent_and_received() {
+    let counts = Counts {
+        sent: 10,
+        received: 8,
+        lost: 2,
+        reordered: 2,
+        ..Counts::default()
+    };
+    assert_eq!(counts.loss_ratio(), Some(0.2));
+    assert_eq!(counts.reordered_ratio(), Some(0.25));
+}
+
+#[test]
+fn counts_of_several_sessions_add_up() {
+    let counts = |by: u64| Counts {
+        sent: 10 * by,
+        received: 8 * by,
+        lost: 2 * by,
+        duplicated: 3 * by,
+        reordered: 4 * by,
+        longest_reordering: 5 * by,
+        late: 6 * by,
+        unexpected: 7 * by,
+    };
+    let all = Counts {
+        longest_reordering: 10,
+        ..counts(3)
+    };
+    assert_eq!([counts(2), counts(1)].into_iter().sum::<Counts>(), all);
+}
+
+#[test]
+fn packets_of_another_session_are_unexpected() {
+    let mut tracker = Tracker::new(64);
+    tracker.on_foreign();
+    tracker.on_foreign();
+    let counts = Counts {
+        unexpected: 2,
+        ..Counts::default()
+    };
+    assert_eq!(tracker.counts(), counts);
+}
