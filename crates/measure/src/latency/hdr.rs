@@ -79,7 +79,7 @@ impl Latency {
     )]
     pub fn from_hdr_and(text: &str, summary: &Summary) -> Result<Self, Error> {
         let mut latency = Self::from_hdr(text)?;
-        let near = |told: u64, found: u64| told.min(LONGEST_NS).abs_diff(found.min(LONGEST_NS)) <= found / 500 + 1;
+        let near = |told: u64, found: u64| told.min(LONGEST_NS).abs_diff(found.min(LONGEST_NS)) <= found / 500;
         if latency.samples() != summary.samples
             || !near(summary.min_ns, latency.min)
             || !near(summary.max_ns, latency.max)
@@ -191,6 +191,16 @@ mod tests {
             let error = Latency::from_hdr_and(&text, &other).unwrap_err().to_string();
             assert!(error.contains("not those of the figures"), "{error}");
         }
+    }
+
+    #[test]
+    fn figures_beside_short_times_are_compared_exactly() {
+        let mut here = Latency::new();
+        [0, 1, 499].into_iter().for_each(|ns| here.record(ns));
+        let (text, own) = (here.to_hdr().unwrap(), here.summary().unwrap());
+        assert_eq!(Latency::from_hdr_and(&text, &own).unwrap().summary(), Some(own));
+        let other = Summary { max_ns: 498, ..own };
+        assert!(Latency::from_hdr_and(&text, &other).is_err());
     }
 
     #[test]
