@@ -440,23 +440,38 @@ fn a_rate_that_passes_when_it_is_tried_again_is_counted() {
 
 #[test]
 fn a_search_is_limited_by_the_sender_if_most_is_lost_before_it_is_sent() {
-    let limited = |sent, received| {
-        let search = Binary::new(range(), 0.0, 0.01, 0, SECOND).unwrap();
+    let limited = |unsent_packets, lost_packets| {
         let failed = Outcome {
             intended: 10,
-            sent,
-            received,
+            sent: 10 - unsent_packets,
+            received: 10 - lost_packets,
         };
-        let result = BinaryResult {
+        let search = Binary::new(range(), 0.0, 0.01, 0, SECOND).unwrap();
+        let binary = BinaryResult {
             failed: Some(failed),
             ..search.result()
         };
-        result.limited_by_sender()
+        let upper = Bound {
+            load_pps: 1_000,
+            trials: 1,
+            intended_packets: 10,
+            unsent_packets,
+            lost_packets,
+        };
+        let goal = GoalResult {
+            goal: Goal::no_drop_rate(),
+            lower: None,
+            upper: Some(upper),
+            throughput_pps: None,
+            finished: false,
+        };
+        assert_eq!(binary.limited_by_sender(), goal.limited_by_sender());
+        goal.limited_by_sender()
     };
-    assert!(limited(8, 8));
-    assert!(limited(8, 7));
-    assert!(!limited(9, 8), "half of it is not most");
-    assert!(!limited(10, 8));
+    assert!(limited(2, 2));
+    assert!(limited(2, 3));
+    assert!(!limited(1, 2), "half of it is not most");
+    assert!(!limited(0, 2));
 }
 
 #[test]
