@@ -211,11 +211,9 @@ impl Mlr {
     /// The last step of a goal that was reached, but whose bounds later trials for other goals moved.
     /// This ends: trials are only at rates that are not decided yet, and a decided rate gets no more.
     fn moved(&self) -> Option<usize> {
-        let last_steps = self.plan.len() - self.goals.len()..self.plan.len();
-        last_steps.into_iter().find(|&at| {
-            let (_, goal) = &self.plan[at];
+        self.plan.iter().position(|(index, goal)| {
             let (lower, upper) = self.bounds(goal);
-            !self.reached(goal, lower, upper)
+            *goal == self.goals[*index] && !self.reached(goal, lower, upper)
         })
     }
 

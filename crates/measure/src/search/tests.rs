@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use super::devices::{all_sent, capacity, disturbed, leaky, run, uniform};
@@ -320,6 +322,84 @@ fn nonsense_is_refused_with_what_it_would_take() {
     );
 }
 
+/// Trials of a search from 10 to 10,000 packets/s, exact to a tenth: milliseconds and rate. A device forwards `short`
+/// packets/s in trials of less than a second, and `long` in others.
+fn course(short: u64, long: u64) -> Vec<(u64, u64)> {
+    let goal = Goal {
+        width: 0.1,
+        duration_sum_ns: SECOND,
+        ..Goal::no_drop_rate()
+    };
+    let mut search = Mlr::new(Range::new(10, 10_000).unwrap(), vec![goal]).unwrap();
+    let trials = run(&mut search, |trial| {
+        let is_short = trial.duration_ns < SECOND;
+        capacity(if is_short { short } else { long })(trial)
+    });
+    let [found] = search.results().try_into().unwrap();
+    assert!(found.lower.unwrap().load_pps <= long && long < found.upper.unwrap().load_pps);
+    trials
+        .iter()
+        .map(|(trial, _)| (trial.duration_ns / 1_000_000, trial.load_pps))
+        .collect()
+}
+
+#[test]
+fn a_search_goes_from_what_was_forwarded_to_bounds_that_are_closer_in_each_step() {
+    // Each step halves what is between its bounds, in whole widths from the lower one.
+    let steps = [
+        (200, 10_000),
+        (200, 3_000),
+        (200, 5_000),
+        (447, 3_750),
+        (447, 3_000),
+        (1000, 3_333),
+        (1000, 3_000),
+    ];
+    assert_eq!(course(3_000, 3_000), steps);
+}
+
+#[test]
+fn a_search_that_short_trials_mislead_goes_on_in_growing_strides() {
+    // Short trials forward more: from 6,000 down by 1, 2, 4, 8 and 16 widths, then it halves again.
+    let down = [
+        (200, 10_000),
+        (200, 6_000),
+        (447, 7_500),
+        (447, 6_000),
+        (1000, 6_666),
+        (1000, 6_000),
+        (1000, 5_400),
+        (1000, 4_374),
+        (1000, 2_870),
+        (1000, 1_235),
+        (1000, 229),
+        (1000, 531),
+        (1000, 809),
+        (1000, 998),
+        (1000, 1_108),
+    ];
+    assert_eq!(course(6_000, 1_000), down);
+    // They forward less: from 1,250 up by 1, 2, 4 and 8 widths.
+    let up = [
+        (200, 10_000),
+        (200, 1_000),
+        (200, 1_667),
+        (447, 1_250),
+        (447, 1_000),
+        (1000, 1_111),
+        (1000, 1_234),
+        (1000, 1_250),
+        (1000, 1_389),
+        (1000, 1_715),
+        (1000, 2_614),
+        (1000, 6_072),
+        (1000, 3_984),
+        (1000, 3_227),
+        (1000, 2_904),
+    ];
+    assert_eq!(course(1_000, 3_000), up);
+}
+
 /// Goals reach these, with a quarter of four seconds allowed to be bad.
 fn quarter() -> Goal {
     Goal {
@@ -502,6 +582,22 @@ fn a_share_of_bad_trials_is_told() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Whatever short trials say, a search finds what the long ones do, also where rates are next to each other.
+    #[test]
+    fn short_trials_do_not_mislead_a_search(short in 1u64..2_000, long in 1u64..2_000, width in 0.0005f64..0.2) {
+        let goal = Goal { width, ..Goal::no_drop_rate() };
+        let mut search = Mlr::new(Range::new(1, 2_000).unwrap(), vec![goal]).unwrap();
+        let trials = run(&mut search, |trial| {
+            capacity(if trial.duration_ns < SECOND { short } else { long })(trial)
+        });
+        let [found] = search.results().try_into().unwrap();
+        let (lower, upper) = (found.lower.unwrap().load_pps, found.upper.unwrap().load_pps);
+        prop_assert!(found.finished && lower <= long && long < upper && within(lower, upper, width));
+        // Each of three steps doubles its strides or halves what is left: far fewer rates than there are.
+        let rates = trials.iter().map(|(trial, _)| trial.load_pps).collect::<BTreeSet<_>>().len();
+        prop_assert!(rates <= 60, "{rates} rates");
+    }
 
     /// Whatever the capacity, both searches bracket it as closely as was asked.
     #[test]
