@@ -178,3 +178,7 @@ pub fn conditional_loss_ratio(goal: &Goal, trials: &[(Trial, Outcome)]) -> f64 {
     }
     1.0
 }
+
+#[cfg(test)]
+#[path = "goal_tests.rs"]
+mod tests;
