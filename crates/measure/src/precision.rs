@@ -245,15 +245,16 @@ mod tests {
         assert_eq!(until.width(), 0.02);
         let too_early = || -> Option<f64> { panic!("looked at") };
         assert!(!until.is_reached(9, too_early));
-        assert!(!until.is_reached(10, || Some(0.019)));
+        assert!(!until.is_reached(10, || None));
         assert!(!until.is_reached(12, too_early));
-        // As wide as asked for is not narrower.
-        assert!(!until.is_reached(13, || Some(0.02)));
+        assert!(!until.is_reached(13, || Some(0.019)));
         assert!(!until.is_reached(16, too_early));
-        assert!(!until.is_reached(17, || Some(0.019)));
-        assert!(!until.is_reached(22, || None));
-        assert!(!until.is_reached(28, || Some(0.001)));
-        assert!(until.is_reached(35, || Some(0.019)));
+        // As wide as asked for is not narrower.
+        assert!(!until.is_reached(17, || Some(0.02)));
+        assert!(!until.is_reached(22, || Some(0.019)));
+        assert!(!until.is_reached(28, || None));
+        assert!(!until.is_reached(35, || Some(0.001)));
+        assert!(until.is_reached(44, || Some(0.019)));
     }
 
     #[test]
