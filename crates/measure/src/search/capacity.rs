@@ -298,4 +298,18 @@ mod tests {
         assert_eq!(after(&[good; 90]), 1_000);
         assert_eq!(after(&[good; 91]), 1_100);
     }
+
+    #[test]
+    fn pieces_are_a_second_long_at_least() {
+        let mut pieces = Pieces::default();
+        assert_eq!(pieces.most_bps(), None);
+        // It begins with the first report: what came before does not count.
+        pieces.add(5 * PIECE_NS, 1_000);
+        pieces.add(5 * PIECE_NS + PIECE_NS / 2, 500_000);
+        assert!(pieces.rates_bps().is_empty());
+        pieces.add(6 * PIECE_NS, 1_001_000);
+        pieces.add(8 * PIECE_NS, 1_501_000);
+        assert_eq!(pieces.rates_bps(), [8e6, 2e6]);
+        assert_eq!(pieces.most_bps(), Some(8e6));
+    }
 }

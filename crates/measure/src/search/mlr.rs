@@ -297,7 +297,7 @@ fn split(low: u64, high: u64, width: f64) -> u64 {
     let one = -(-width).ln_1p();
     let widths = ((high as f64 / low as f64).ln() / one).ceil();
     let load = low as f64 * ((widths / 2.0).floor() * one).exp();
-    (load as u64).clamp(low + 1, high - 1)
+    (load as u64).max(low + 1)
 }
 
 impl Search for Mlr {
