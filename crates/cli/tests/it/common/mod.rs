@@ -122,7 +122,7 @@ pub fn start(end: &End, arguments: &str) -> Running {
 
 /// Starts it, and waits until it has its sockets and program in place.
 pub fn start_receiver(end: &End, arguments: &str) -> Running {
-    let running = start(end, arguments);
+    let running = start(end, arguments).receiving();
     running.wait_for("XDP program ringside_xsk");
     running
 }

@@ -26,6 +26,16 @@ fn whereabouts(pid: u32) -> String {
     told.collect::<Vec<_>>().join("; ")
 }
 
+/// True if all threads of a process sleep.
+fn sleeps(pid: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+    threads.flatten().all(|thread| {
+        // A thread that has just ended has no file. Its state follows its name, which ends with the last parenthesis.
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(')').is_none_or(|(_, fields)| fields.starts_with(" S"))
+    })
+}
+
 /// A process that was started by a test; killed when the test ends before it.
 pub struct Running {
     what: String,
@@ -33,6 +43,8 @@ pub struct Running {
     readers: Vec<JoinHandle<()>>,
     out: Arc<Mutex<Vec<u8>>>,
     err: Arc<Mutex<Vec<u8>>>,
+    /// Packets were sent to it: [`interrupt`](Self::interrupt) comes after the last one.
+    receives: bool,
 }
 
 impl Running {
@@ -59,7 +71,13 @@ impl Running {
             readers,
             out,
             err,
+            receives: false,
         }
+    }
+
+    pub fn receiving(mut self) -> Self {
+        self.receives = true;
+        self
     }
 
     pub fn pid(&self) -> u32 {
@@ -105,10 +123,23 @@ impl Running {
         assert_eq!(unsafe { libc::kill(pid, signal) }, 0, "{}: kill", self.what);
     }
 
-    /// As Ctrl-C; then waits for the end.
+    /// As Ctrl-C; then waits for the end. A receiver gets time first to receive what reached its rings.
     pub fn interrupt(self) -> Done {
+        if self.receives {
+            self.settle();
+        }
         self.signal(libc::SIGINT);
         self.end()
+    }
+
+    /// Waits until all threads sleep in three looks: nothing is left to receive. Half a second at most, because a receiver
+    /// that busy-polls never sleeps.
+    fn settle(&self) {
+        let mut looks = 0;
+        wait_until(Duration::from_millis(500), || {
+            looks = if sleeps(self.pid()) { looks + 1 } else { 0 };
+            looks == 3
+        });
     }
 
     pub fn is_over(&mut self) -> bool {
