@@ -114,7 +114,7 @@ pub struct rsd_options {
     pub busy_poll_us: u32,
     /// Nanoseconds without any progress after which sending fails; a second.
     pub stall_timeout_ns: u64,
-    /// Nanoseconds for which a queue that is in use is tried again when opening; two seconds.
+    /// Nanoseconds for which a queue that is in use is tried again when opening; two seconds, and 30 for one that no socket is bound to.
     pub busy_timeout_ns: u64,
     /// Which packets Ringside's own program takes: "all", "none", "udp:PORT", "echo:PORT", "ethertype:0xHEX", "wire"; NULL is all. ARP
     /// and IPv6 neighbour discovery go to the kernel with all but the last.

@@ -1,5 +1,7 @@
 //! Who is in the way: the program that is already attached, the process that holds a queue.
 
+use std::time::Duration;
+
 use ringside_nic::owners::Owner;
 use ringside_nic::{Interface, XdpMode};
 
@@ -59,6 +61,23 @@ pub(crate) fn holder_of(interface: &Interface, ours: bool) -> String {
         .unwrap_or_default()
 }
 
+/// How long a queue is tried that another socket may hold.
+pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long one is tried that the kernel is about to give back.
+const RETURN_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long to wait for a busy queue: longer if no socket is bound to it any more, as far as the kernel says.
+pub(crate) fn busy_timeout(interface: &Interface, queue: u32) -> Duration {
+    let Ok(Some(sockets)) = ringside_nic::sockets::list() else {
+        return BUSY_TIMEOUT;
+    };
+    let here = (interface.index(), queue);
+    match sockets.iter().any(|socket| (socket.interface, socket.queue) == here) {
+        true => BUSY_TIMEOUT,
+        false => RETURN_TIMEOUT,
+    }
+}
+
 /// Other processes of this network namespace that have XDP sockets; on which interface and queue nobody tells.
 fn holders_of_sockets() -> Option<String> {
     let others = ringside_nic::owners::xdp_socket_owners().into_iter();
@@ -76,4 +95,20 @@ fn holders_of_sockets() -> Option<String> {
 
 fn held_by(owner: &Owner) -> String {
     format!(", held by process {} ({})", owner.pid, owner.comm)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_that_no_socket_holds_is_waited_for_longer() {
+        let loopback = Interface::by_name("lo").expect("each network namespace has one");
+        let expected = match ringside_nic::sockets::list() {
+            Ok(Some(_)) => RETURN_TIMEOUT,
+            _ => BUSY_TIMEOUT,
+        };
+        // No machine has so many queues.
+        assert_eq!(busy_timeout(&loopback, u32::MAX), expected);
+    }
 }

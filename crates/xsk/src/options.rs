@@ -66,7 +66,7 @@ pub struct QueueOptions {
     pub(crate) busy_poll: Option<BusyPoll>,
     pub(crate) tx_budget: Option<u32>,
     pub(crate) stall_timeout: Duration,
-    pub(crate) busy_timeout: Duration,
+    pub(crate) busy_timeout: Option<Duration>,
     pub(crate) hints: Option<Arc<Layouts>>,
     pub(crate) tx_metadata: Option<TxMetadata>,
 }
@@ -90,7 +90,7 @@ impl Default for QueueOptions {
             busy_poll: None,
             tx_budget: None,
             stall_timeout: Duration::from_secs(1),
-            busy_timeout: Duration::from_secs(2),
+            busy_timeout: None,
             hints: None,
             tx_metadata: None,
         }
@@ -293,10 +293,13 @@ impl QueueOptions {
     }
 
     /// Time for which a busy queue, or memory that cannot be locked, is tried again when opening: after a close the
-    /// kernel takes 20 to 30 ms until both are free, on an overloaded machine a second and more. Default 2 s.
+    /// kernel takes 20 to 30 ms until both are free, on an overloaded machine several seconds.
+    ///
+    /// Default: 2 s, and 30 s for a queue to which no socket is bound any more, where the kernel lists sockets
+    /// (`CONFIG_XDP_SOCKETS_DIAG`, Linux 5.1).
     #[must_use]
     pub fn busy_timeout(mut self, timeout: Duration) -> Self {
-        self.busy_timeout = timeout;
+        self.busy_timeout = Some(timeout);
         self
     }
 }

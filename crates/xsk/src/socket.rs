@@ -17,6 +17,7 @@ use rustix::net::xdp::{
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 
+use crate::conflict;
 use crate::error::Error;
 use crate::link::Link;
 use crate::mmap::Mapping;
@@ -299,8 +300,8 @@ impl Request<'_> {
         let mut pause = Duration::from_millis(5);
         loop {
             match attempt() {
-                Err(failure) if passes(&failure) && start.elapsed() < self.options.busy_timeout => {
-                    std::thread::sleep(pause.min(self.options.busy_timeout.saturating_sub(start.elapsed())));
+                Err(failure) if passes(&failure) && start.elapsed() < self.timeout(&failure) => {
+                    std::thread::sleep(pause);
                     // The worker that frees the queue needs the lock that each attempt takes, too.
                     pause = (pause * 2).min(Duration::from_millis(80));
                 }
@@ -309,14 +310,22 @@ impl Request<'_> {
         }
     }
 
+    /// For how long what failed is tried again.
+    fn timeout(&self, failure: &Failure) -> Duration {
+        self.options.busy_timeout.unwrap_or_else(|| match failure {
+            Failure::Busy => conflict::busy_timeout(self.interface, self.queue),
+            _ => conflict::BUSY_TIMEOUT,
+        })
+    }
+
     /// The error for a queue that stayed busy. The holder of the interface's XDP program is the probable owner, unless
     /// that program is `ours`.
     pub(crate) fn busy(&self, ours: bool) -> Error {
         Error::QueueBusy {
             interface: self.interface.name().to_owned(),
             queue: self.queue,
-            waited: self.options.busy_timeout,
-            holder: crate::conflict::holder_of(self.interface, ours),
+            waited: self.timeout(&Failure::Busy),
+            holder: conflict::holder_of(self.interface, ours),
         }
     }
 

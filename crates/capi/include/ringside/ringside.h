@@ -327,7 +327,7 @@ typedef struct rsd_options {
     uint32_t busy_poll_us;
     // Nanoseconds without any progress after which sending fails; a second.
     uint64_t stall_timeout_ns;
-    // Nanoseconds for which a queue that is in use is tried again when opening; two seconds.
+    // Nanoseconds for which a queue that is in use is tried again when opening; two seconds, and 30 for one that no socket is bound to.
     uint64_t busy_timeout_ns;
     // Which packets Ringside's own program takes: "all", "none", "udp:PORT", "echo:PORT", "ethertype:0xHEX", "wire"; NULL is all. ARP
     // and IPv6 neighbour discovery go to the kernel with all but the last.

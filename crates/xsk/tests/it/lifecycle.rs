@@ -45,6 +45,22 @@ fn a_queue_is_reopened_at_once() {
     assert_clean(&lab.a);
 }
 
+/// A queue is only waited for as long as the kernel may take to give it back where no socket holds it.
+#[test]
+fn a_queue_that_a_socket_holds_is_not_waited_for_long() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("k7held", 2);
+    lab.a.run(|| {
+        let _held = Queue::builder(&lab.a.interface, 1).open().unwrap();
+        match Queue::builder(&lab.a.interface, 1).open() {
+            Err(Error::QueueBusy { queue: 1, waited, .. }) => assert_eq!(waited, Duration::from_secs(2)),
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
 /// K11: packets of a queue without a socket go up the stack, are counted, and the report says so beforehand.
 #[test]
 fn packets_on_unbound_queues_go_up_and_are_counted() {
