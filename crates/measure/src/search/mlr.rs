@@ -318,3 +318,7 @@ impl Search for Mlr {
         self.wanted = self.choose();
     }
 }
+
+#[cfg(test)]
+#[path = "mlr_tests.rs"]
+mod tests;

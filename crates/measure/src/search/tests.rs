@@ -1,8 +1,6 @@
-use std::collections::BTreeSet;
-
 use proptest::prelude::*;
 
-use super::devices::{all_sent, capacity, disturbed, leaky, run, uniform};
+use super::devices::{all_sent, capacity, disturbed, leaky, run};
 use super::*;
 use crate::random::SplitMix64;
 
@@ -322,84 +320,6 @@ fn nonsense_is_refused_with_what_it_would_take() {
     );
 }
 
-/// Trials of a search from 10 to 10,000 packets/s, exact to a tenth: milliseconds and rate. A device forwards `short`
-/// packets/s in trials of less than a second, and `long` in others.
-fn course(short: u64, long: u64) -> Vec<(u64, u64)> {
-    let goal = Goal {
-        width: 0.1,
-        duration_sum_ns: SECOND,
-        ..Goal::no_drop_rate()
-    };
-    let mut search = Mlr::new(Range::new(10, 10_000).unwrap(), vec![goal]).unwrap();
-    let trials = run(&mut search, |trial| {
-        let is_short = trial.duration_ns < SECOND;
-        capacity(if is_short { short } else { long })(trial)
-    });
-    let [found] = search.results().try_into().unwrap();
-    assert!(found.lower.unwrap().load_pps <= long && long < found.upper.unwrap().load_pps);
-    trials
-        .iter()
-        .map(|(trial, _)| (trial.duration_ns / 1_000_000, trial.load_pps))
-        .collect()
-}
-
-#[test]
-fn a_search_goes_from_what_was_forwarded_to_bounds_that_are_closer_in_each_step() {
-    // Each step halves what is between its bounds, in whole widths from the lower one.
-    let steps = [
-        (200, 10_000),
-        (200, 3_000),
-        (200, 5_000),
-        (447, 3_750),
-        (447, 3_000),
-        (1000, 3_333),
-        (1000, 3_000),
-    ];
-    assert_eq!(course(3_000, 3_000), steps);
-}
-
-#[test]
-fn a_search_that_short_trials_mislead_goes_on_in_growing_strides() {
-    // Short trials forward more: from 6,000 down by 1, 2, 4, 8 and 16 widths, then it halves again.
-    let down = [
-        (200, 10_000),
-        (200, 6_000),
-        (447, 7_500),
-        (447, 6_000),
-        (1000, 6_666),
-        (1000, 6_000),
-        (1000, 5_400),
-        (1000, 4_374),
-        (1000, 2_870),
-        (1000, 1_235),
-        (1000, 229),
-        (1000, 531),
-        (1000, 809),
-        (1000, 998),
-        (1000, 1_108),
-    ];
-    assert_eq!(course(6_000, 1_000), down);
-    // They forward less: from 1,250 up by 1, 2, 4 and 8 widths.
-    let up = [
-        (200, 10_000),
-        (200, 1_000),
-        (200, 1_667),
-        (447, 1_250),
-        (447, 1_000),
-        (1000, 1_111),
-        (1000, 1_234),
-        (1000, 1_250),
-        (1000, 1_389),
-        (1000, 1_715),
-        (1000, 2_614),
-        (1000, 6_072),
-        (1000, 3_984),
-        (1000, 3_227),
-        (1000, 2_904),
-    ];
-    assert_eq!(course(1_000, 3_000), up);
-}
-
 #[test]
 fn the_second_rate_is_what_was_forwarded_at_the_highest() {
     let second = |duration_ns, device: &dyn Fn(Trial) -> Outcome| {
@@ -503,22 +423,6 @@ fn a_share_of_bad_trials_is_told() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Whatever short trials say, a search finds what the long ones do, also where rates are next to each other.
-    #[test]
-    fn short_trials_do_not_mislead_a_search(short in 1u64..2_000, long in 1u64..2_000, width in 0.0005f64..0.2) {
-        let goal = Goal { width, ..Goal::no_drop_rate() };
-        let mut search = Mlr::new(Range::new(1, 2_000).unwrap(), vec![goal]).unwrap();
-        let trials = run(&mut search, |trial| {
-            capacity(if trial.duration_ns < SECOND { short } else { long })(trial)
-        });
-        let [found] = search.results().try_into().unwrap();
-        let (lower, upper) = (found.lower.unwrap().load_pps, found.upper.unwrap().load_pps);
-        prop_assert!(found.finished && lower <= long && long < upper && within(lower, upper, width));
-        // Each of three steps doubles its strides or halves what is left: far fewer rates than there are.
-        let rates = trials.iter().map(|(trial, _)| trial.load_pps).collect::<BTreeSet<_>>().len();
-        prop_assert!(rates <= 60, "{rates} rates");
-    }
-
     /// Whatever the capacity, both searches bracket it as closely as was asked.
     #[test]
     fn any_capacity_is_bracketed(capacity_pps in 1_001u64..14_880_952, width in 0.0005f64..0.2) {
@@ -535,47 +439,4 @@ proptest! {
         prop_assert!(lower <= capacity_pps && capacity_pps < upper && within(lower, upper, width));
     }
 
-    #[test]
-    fn any_device_is_borne(seed: u64, loss_ratio in 0.0f64..0.5, exceed_ratio in 0.0f64..0.9) {
-        is_borne(seed, loss_ratio, exceed_ratio)?;
-    }
-}
-
-/// Found by the test above: trials for the second goal move the bounds of the first, which was reached.
-#[test]
-fn a_goal_whose_bounds_another_one_moves_is_searched_again() {
-    is_borne(200_785_469_726_461_697, 0.333_868_923_135_376_6, 0.0).unwrap();
-}
-
-/// Whatever a device does, a search ends, and its bounds are what the trials say.
-fn is_borne(seed: u64, loss_ratio: f64, exceed_ratio: f64) -> Result<(), TestCaseError> {
-    let mut random = SplitMix64(seed);
-    let goal = Goal {
-        loss_ratio,
-        exceed_ratio,
-        ..Goal::no_drop_rate()
-    };
-    let range = Range::new(10, 100_000).unwrap();
-    let mut search = Mlr::new(range, vec![goal, Goal::no_drop_rate()]).unwrap();
-    let trials = run(&mut search, |trial| {
-        let (sent, is_lossy) = (trial.packets(), uniform(&mut random) < 0.5);
-        let lost = if is_lossy { sent.min(1 + sent / 3) } else { 0 };
-        all_sent(sent, sent - lost)
-    });
-    for result in search.results() {
-        prop_assert!(result.finished, "{result:?}");
-        let at = |load: u64| {
-            let at_load = trials.iter().filter(|(trial, _)| trial.load_pps == load);
-            at_load.copied().collect::<Vec<_>>()
-        };
-        if let Some(lower) = result.lower {
-            let lower = at(lower.load_pps);
-            prop_assert_eq!(classify(&result.goal, &lower), Class::Lower);
-            prop_assert!(conditional_loss_ratio(&result.goal, &lower) <= result.goal.loss_ratio);
-        }
-        if let Some(upper) = result.upper {
-            prop_assert_eq!(classify(&result.goal, &at(upper.load_pps)), Class::Upper);
-        }
-    }
-    Ok(())
 }
