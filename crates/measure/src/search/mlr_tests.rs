@@ -104,6 +104,25 @@ fn a_search_that_was_told_too_little_goes_up_in_growing_strides_below_a_known_li
 }
 
 #[test]
+fn a_stride_of_less_than_a_packet_goes_up_by_one() {
+    let goal = Goal {
+        width: 0.01,
+        initial_trial_ns: 10 * SECOND,
+        final_trial_ns: 10 * SECOND,
+        duration_sum_ns: 10 * SECOND,
+        ..Goal::no_drop_rate()
+    };
+    let mut search = Mlr::new(Range::new(1, 100).unwrap(), vec![goal]).unwrap();
+    // Where it is asked for more than 20 packets/s, the device forwards 3 only: a width above 3 is less than 4.
+    let trials = run(&mut search, |trial| match trial.load_pps {
+        ..=20 => capacity(20)(trial),
+        _ => capacity(3)(trial),
+    });
+    let first: Vec<u64> = trials.iter().take(5).map(|(trial, _)| trial.load_pps).collect();
+    assert_eq!(first, [100, 3, 4, 5, 6]);
+}
+
+#[test]
 fn a_search_that_was_told_too_much_goes_down_in_growing_strides_above_a_known_rate() {
     let goal = Goal {
         width: 0.1,
