@@ -131,8 +131,7 @@ impl Document {
     /// # Errors
     /// [`Error::Unsound`] for a figure that cannot be.
     pub fn check(&self) -> Result<(), Error> {
-        // Numbers, strings and lists of them: JSON can hold them all.
-        check(&serde_json::to_value(self).expect("a document is JSON"))
+        check(&self.to_value())
     }
 
     /// Checks the figures and writes the result as JSON, indented.
@@ -140,8 +139,14 @@ impl Document {
     /// # Errors
     /// [`Error::Unsound`] for a figure that cannot be.
     pub fn to_json(&self) -> Result<String, Error> {
-        self.check()?;
-        Ok(serde_json::to_string_pretty(self).expect("a document is JSON"))
+        let value = self.to_value();
+        check(&value)?;
+        Ok(serde_json::to_string_pretty(&value).expect("a value is JSON"))
+    }
+
+    // Numbers, strings and lists of them: JSON can hold them all.
+    fn to_value(&self) -> serde_json::Value {
+        serde_json::to_value(self).expect("a document is JSON")
     }
 }
 

@@ -29,12 +29,14 @@ pub enum Message {
     /// Open your end.
     Start(Start),
     /// It is open.
+    #[serde(with = "json_value")]
     Ready(Box<Ready>),
     /// Packets will come now.
     Go,
     /// No more packets come.
     Stop(Stop),
     /// What came of it there.
+    #[serde(with = "json_value")]
     Outcome(Box<FarEnd>),
     /// How much of a session has come?
     Count {
@@ -63,6 +65,24 @@ pub enum Message {
     },
     /// That is all.
     Bye,
+}
+
+/// Reads and writes a part of a tagged message through [`serde_json::Value`], as result files are.
+/// Otherwise the code for all types of the schema would be compiled twice.
+mod json_value {
+    use serde::de::{DeserializeOwned, Error as _};
+    use serde::ser::Error as _;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use serde_json::Value;
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<T, D::Error> {
+        serde_json::from_value(Value::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+
+    pub(super) fn serialize<S: Serializer, T: Serialize>(part: &T, serializer: S) -> Result<S::Ok, S::Error> {
+        let value = serde_json::to_value(part).map_err(S::Error::custom)?;
+        value.serialize(serializer)
+    }
 }
 
 impl Message {
