@@ -73,14 +73,19 @@ impl Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Receive and drop
+    #[cfg(feature = "full")]
     Rx(RxArgs),
     /// Transmit
+    #[cfg(feature = "full")]
     Tx(TxArgs),
     /// Forward: back out with MAC addresses swapped, or to a second interface
+    #[cfg(feature = "full")]
     Fwd(FwdArgs),
     /// Answer probes of `ringside ping`, and ICMP echo requests to the interface's addresses
+    #[cfg(feature = "full")]
     Echo(EchoArgs),
     /// Measure round trips to a `ringside echo`, or to a host where `ringside serve` runs
+    #[cfg(feature = "full")]
     Ping(Box<PingArgs>),
     /// Be the far end of measurements that others begin: ping, search, compare
     #[cfg(feature = "full")]
@@ -95,7 +100,7 @@ pub(crate) enum Command {
     #[cfg(feature = "full")]
     Listener(Box<ListenerArgs>),
     /// Compare AF_XDP with UDP sockets, AF_PACKET and the kernel's own limit on one path, interleaved
-    Compare(compare::Args),
+    Compare(Box<compare::Args>),
     /// Measure the time from the XDP program to the application: how it waits, on which CPU, with C-states and without
     #[cfg(feature = "full")]
     Delay(delay::Args),

@@ -63,10 +63,15 @@ fn main() -> ExitCode {
     validity::begin();
     let done = |result: anyhow::Result<()>| result.map(|()| ExitCode::SUCCESS);
     let result = match cli.command {
+        #[cfg(feature = "full")]
         Command::Rx(args) => done(run::rx::run(&args)),
+        #[cfg(feature = "full")]
         Command::Tx(args) => done(run::tx::run(&args)),
+        #[cfg(feature = "full")]
         Command::Fwd(args) => done(run::fwd::run(&args)),
+        #[cfg(feature = "full")]
         Command::Echo(args) => done(run::echo::run(&args)),
+        #[cfg(feature = "full")]
         Command::Ping(mut args) => {
             done(serve::find(&mut args.port, &mut args.flow, &mut args.remote).and_then(|()| run::ping::run(&args)))
         }

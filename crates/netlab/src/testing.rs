@@ -3,6 +3,8 @@
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::panic::Location;
+use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -33,6 +35,26 @@ pub fn wait_until(timeout: Duration, mut condition: impl FnMut() -> bool) -> boo
         }
         thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Copies a program so that it can be started at once.
+///
+/// `install` does it, with mode 755. A copy that this process wrote would be open for writing in every child that another
+/// thread has forked and that has not yet executed its own program. Until it has, starting the copy
+/// fails with "Text file busy".
+///
+/// # Panics
+///
+/// When `install` cannot copy the file.
+pub fn copy_program(from: impl AsRef<Path>, to: impl AsRef<Path>) {
+    let mut install = Command::new("install");
+    install.args(["-m", "755", "-T"]).arg(from.as_ref()).arg(to.as_ref());
+    let output = install.output().expect("install (coreutils) runs");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
 }
 
 /// Whether a test that builds a test bed can run here: the process is root with `CAP_SYS_ADMIN`.

@@ -42,7 +42,8 @@ fn a_veth() {
     assert!(!text.contains("unknown"), "root sees everything: {text}");
 
     let json = json(&lab.a, "caps {} --json");
-    let names = Vec::from_iter(json.as_object().unwrap().keys().map(String::as_str));
+    let mut names = Vec::from_iter(json.as_object().unwrap().keys().map(String::as_str));
+    names.sort_unstable();
     let expected = [
         "device",
         "driver",

@@ -7,7 +7,7 @@ use crate::common;
 use crate::common::{
     Done, MODES, Running, assert_clean, lab, lab_with, readable_copy, ringside, run, settings, start_receiver,
 };
-use ringside_netlab::testing::is_root;
+use ringside_netlab::testing::{self, is_root};
 use ringside_netlab::{End, Lab, VethConfig, wait_until};
 use serde_json::Value;
 
@@ -359,7 +359,7 @@ fn without_privilege() {
     }
     let lab = lab("docuser", 1);
     let program = readable_copy().with_file_name("ringside-doctor-without-privilege");
-    fs::copy(readable_copy(), &program).unwrap();
+    testing::copy_program(readable_copy(), &program);
     let as_nobody = || {
         let mut setpriv = lab.a.ns.command("setpriv");
         setpriv.args([

@@ -4,6 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use ringside_netlab::testing;
+
 /// A folder of the test's own, removed with it.
 struct Folder(PathBuf);
 
@@ -50,7 +52,7 @@ fn the_tool_its_pages_and_completions() {
     let told = String::from_utf8(refused.stderr).unwrap();
     assert!(told.contains("neither ringside nor libringside.so"), "{told}");
 
-    fs::copy(env!("CARGO_BIN_EXE_ringside"), built.join("ringside")).unwrap();
+    testing::copy_program(env!("CARGO_BIN_EXE_ringside"), built.join("ringside"));
     let done = install(&["--from", from]);
     assert!(done.status.success(), "{done:?}");
     let version = Command::new(root.join("usr/bin/ringside"))

@@ -462,7 +462,7 @@ fn installed_and_taken_away() {
     let folder = Folder::new();
     let (built, root) = (folder.join("built"), folder.join("root"));
     std::fs::create_dir(&built).unwrap();
-    std::fs::copy(env!("CARGO_BIN_EXE_ringside-gateway"), built.join("ringside-gateway")).unwrap();
+    ringside_netlab::testing::copy_program(env!("CARGO_BIN_EXE_ringside-gateway"), built.join("ringside-gateway"));
     let install = |arguments: &[&str]| {
         let mut command = std::process::Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/install"));
         command.args(arguments).env("DESTDIR", &root).env("PREFIX", "/usr");

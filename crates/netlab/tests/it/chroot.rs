@@ -33,7 +33,7 @@ impl Root {
             true => root.bind("sys"),
             false => fs::create_dir(root.path().join("sys")).unwrap(),
         }
-        fs::copy(std::env::current_exe().unwrap(), root.path().join("test")).unwrap();
+        testing::copy_program(std::env::current_exe().unwrap(), root.path().join("test"));
         root
     }
 

@@ -138,12 +138,7 @@ pub fn readable_copy() -> PathBuf {
     let copy = COPY.get_or_init(|| {
         let name = concat!("ringside-of-", env!("CARGO_CRATE_NAME"));
         let copy = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        // Not by this process: what it has open for writing, children that are about to be others have too, and nobody can run it.
-        let install = Command::new("install")
-            .arg(env!("CARGO_BIN_EXE_ringside"))
-            .arg(&copy)
-            .status();
-        assert!(install.expect("installs").success());
+        ringside_netlab::testing::copy_program(env!("CARGO_BIN_EXE_ringside"), &copy);
         copy
     });
     copy.clone()
