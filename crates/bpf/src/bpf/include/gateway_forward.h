@@ -57,24 +57,35 @@ static __always_inline __u64 sum_addresses(const struct ipv6hdr *ip6)
 }
 
 /*
- * Is it the pseudo header's sum alone? So Linux leaves a checksum to a NIC that will
- * complete it, and a veth never does. (A whole one can be the same by chance: a worker
- * tells.)
+ * Is the checksum of the `length` bytes at `start` the sum of the pseudo header alone? Linux
+ * leaves such a checksum to a NIC, which completes it; a veth never does. One checksum in
+ * 65,536 is complete and has the same value, so the sum of all bytes decides. 1 if the packet
+ * is too long to be summed here.
  */
-static __always_inline int is_partial(__u16 check, __u64 addresses, __u8 protocol, __u32 length)
+static __always_inline int is_partial(struct xdp_md *ctx, __u16 check, __u64 addresses,
+				      __u8 protocol, __u32 start, __u32 length)
 {
-	return check && check == fold_wide(addresses + bpf_htons(length) + bpf_htons(protocol));
+	__u64 pseudo = addresses + bpf_htons(length) + bpf_htons(protocol);
+	int sum;
+
+	if (!check || check != fold_wide(pseudo))
+		return 0;
+	sum = sum_datagram(ctx, start, length);
+	return sum < 0 || fold_wide(pseudo + sum) != 0xffff;
 }
 
-static __always_inline int is_outer_partial(const struct packet *packet, const struct found *found)
+static __always_inline int is_outer_partial(struct xdp_md *ctx, const struct packet *packet,
+					    const struct found *found)
 {
 	struct udphdr *udp = packet->udp;
 	struct iphdr *ip = packet->ip;
+	__u64 addresses;
 
-	return udp->check && is_partial(udp->check,
-					found->v6 ? sum_addresses(packet->ip) :
-						    (__u64)ip->saddr + ip->daddr,
-					IPPROTO_UDP, bpf_ntohs(udp->len));
+	if (!udp->check)
+		return 0;
+	addresses = found->v6 ? sum_addresses(packet->ip) : (__u64)ip->saddr + ip->daddr;
+	return is_partial(ctx, udp->check, addresses, IPPROTO_UDP, (void *)udp - packet->data,
+			  bpf_ntohs(udp->len));
 }
 
 /*
@@ -127,9 +138,9 @@ __noinline int find_upper(struct xdp_md *ctx, const struct found *found, struct 
 		/* Cut short, or in another buffer. */
 		if (length < sizeof(*tcp) || !FITS(tcp, packet.end))
 			return SLOW_HEADERS;
-		if (is_partial(tcp->check, addresses, IPPROTO_TCP, length))
-			return SLOW_CHECKSUM;
 		upper->at = at - packet.data;
+		if (is_partial(ctx, tcp->check, addresses, IPPROTO_TCP, upper->at, length))
+			return SLOW_CHECKSUM;
 	} else if (protocol == IPPROTO_UDP) {
 		struct udphdr *udp = at;
 		__u32 datagram;
@@ -137,15 +148,15 @@ __noinline int find_upper(struct xdp_md *ctx, const struct found *found, struct 
 		if (length < sizeof(*udp) || !FITS(udp, packet.end))
 			return SLOW_HEADERS;
 		datagram = bpf_ntohs(udp->len);
-		if (datagram >= sizeof(*udp) && datagram <= length &&
-		    is_partial(udp->check, addresses, IPPROTO_UDP, datagram))
-			return SLOW_CHECKSUM;
 		upper->at = at - packet.data;
+		if (datagram >= sizeof(*udp) && datagram <= length &&
+		    is_partial(ctx, udp->check, addresses, IPPROTO_UDP, upper->at, datagram))
+			return SLOW_CHECKSUM;
 	}
 	upper->length = length;
 	upper->protocol = protocol;
 outer:
-	return is_outer_partial(&packet, found) ? SLOW_CHECKSUM : TENANT;
+	return is_outer_partial(ctx, &packet, found) ? SLOW_CHECKSUM : TENANT;
 }
 
 /* A step: plain data of a connection that is known here and was allowed by the policy in force? */

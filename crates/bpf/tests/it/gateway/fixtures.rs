@@ -11,6 +11,7 @@ use ringside_wire::udp::{ChecksumState, checksum_state};
 
 use crate::common::privileged;
 use crate::gateway::bed::{Bed, SIZES, Wanted, in_namespace, key, neighbor};
+use crate::gateway::lane::pseudo_header;
 
 /// What tenant 1 sends to `to`, from its host, over IPv4.
 pub(crate) fn udp(to: u8, payload: &[u8]) -> Sent {
@@ -120,6 +121,34 @@ fn every_value_of_the_checksum_survives() {
             tried += u32::from(decided[40..42] == [0xff, 0xff]);
         }
         assert!(tried > 0, "the corner was not met");
+    });
+}
+
+/// Without a daemon, what the program hands up is lost, so only what needs a worker is handed up.
+#[test]
+fn a_complete_checksum_that_equals_the_pseudo_headers_sum_is_forwarded() {
+    let of_salt = |salt: u16| {
+        let inner = udp(2, &salt.to_be_bytes());
+        let mut outer = inner.clone();
+        // The tenant's checksum would take the salt out again.
+        outer.frame[40..42].fill(0);
+        outer.checksum = true;
+        [(inner.bytes(), 64, 90), (outer.bytes(), 14, 40)]
+    };
+    let is_ambiguous = |(frame, ip, check): &(Vec<u8>, usize, usize)| {
+        frame[*check..*check + 2] == pseudo_header(&frame[*ip..]).to_be_bytes()
+    };
+    with_bed(|mut bed| {
+        let found: Vec<_> = (0..=u16::MAX).flat_map(of_salt).filter(is_ambiguous).collect();
+        assert!([90, 40].iter().all(|at| found.iter().any(|(.., check)| check == at)));
+        for (mut frame, _, check) in found {
+            let ran = bed.run(&frame);
+            assert_eq!(ran.outcome, Outcome::Forwarded, "{check}: {frame:02x?}");
+            assert_eq!(ran.bytes, bed.decide(&frame).1, "{check}");
+            // With other data it is the pseudo header's sum and nothing else.
+            *frame.last_mut().unwrap() ^= 1;
+            assert_eq!(bed.run(&frame).outcome, slow(SlowCause::Checksum), "{check}");
+        }
     });
 }
 

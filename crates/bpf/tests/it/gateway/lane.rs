@@ -57,7 +57,7 @@ fn changed(frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
 }
 
 /// The sum of addresses, protocol and length: what a sender leaves in a checksum that a NIC is to complete.
-fn pseudo_header(ip: &[u8]) -> u16 {
+pub(super) fn pseudo_header(ip: &[u8]) -> u16 {
     let word = |at: usize| u32::from(u16::from_be_bytes([ip[at], ip[at + 1]]));
     let addresses: u32 = (12..20).step_by(2).map(word).sum();
     let sum = addresses + u32::from(ip[9]) + word(2) - 20;
