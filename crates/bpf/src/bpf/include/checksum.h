@@ -8,8 +8,17 @@
 
 #include "parse.h"
 
+/* Several fields as one word, as they lie in memory. */
+typedef __u32 __attribute__((__may_alias__)) word32;
+
 /* Two bytes each: what fits a page. */
 #define MAX_CHECKSUM_WORDS 2048
+/* What is summed after one look at the packet's end. */
+struct block {
+	word32 words[8];
+};
+
+#define MAX_BLOCKS (2 * MAX_CHECKSUM_WORDS / sizeof(struct block))
 /* Where a sum may begin, behind all headers of a tunnel. */
 #define MAX_HEADERS 512
 
@@ -40,20 +49,32 @@ static __always_inline __u16 complement(__u32 folded)
 
 /*
  * The sum over `length` bytes; -1 if they do not fit the first buffer or the
- * bounds. Not static: the verifier then looks at its loop once, and not once
+ * bounds. Not static: the verifier then looks at its loops once, and not once
  * for each way through the headers.
  */
 __noinline int sum_datagram(struct xdp_md *ctx, __u32 start, __u32 length)
 {
 	void *data = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
-	__u32 sum = 0;
+	struct block *block;
+	__u64 sum = 0;
 	__u16 *word;
 
 	if (start > MAX_HEADERS || length > 2 * MAX_CHECKSUM_WORDS)
 		return -1;
-	word = data + start;
-	for (__u32 i = 0; i < MAX_CHECKSUM_WORDS; i++, word++) {
+	block = data + start;
+	for (__u32 i = 1; i <= MAX_BLOCKS; i++, block++) {
+		if (i * sizeof(*block) > length)
+			break;
+		if ((void *)(block + 1) > end)
+			return -1;
+#pragma unroll
+		for (int at = 0; at < 8; at++)
+			sum += block->words[at];
+	}
+	length %= sizeof(*block);
+	word = (void *)block;
+	for (__u32 i = 0; i < sizeof(*block) / 2; i++, word++) {
 		if (2 * i + 2 > length)
 			break;
 		if ((void *)(word + 1) > end)
@@ -67,7 +88,7 @@ __noinline int sum_datagram(struct xdp_md *ctx, __u32 start, __u32 length)
 			return -1;
 		sum += bpf_htons((__u16)*last << 8);
 	}
-	return fold(sum);
+	return fold_wide((sum & 0xffffffff) + (sum >> 32));
 }
 
 #endif

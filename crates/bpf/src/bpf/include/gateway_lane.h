@@ -11,8 +11,7 @@
 
 #include "gateway_forward.h"
 
-/* Several fields are read as one word and compared as one: a word of fields, as they lie in memory. */
-typedef __u32 __attribute__((__may_alias__)) word32;
+/* Several fields are read as one word and compared as one, as with `word32`. */
 typedef __u64 __attribute__((__may_alias__)) word64;
 
 /* Ethernet: type; IPv4: version and length of its header. The byte behind them is free. */
