@@ -41,12 +41,9 @@ fn a_veth() {
     assert_eq!(line(&text, "TX queue 1"), "NAPI not told, no AF_XDP socket");
     assert!(!text.contains("unknown"), "root sees everything: {text}");
 
-    let json = json(&lab.a, "caps {} --json");
-    let names = |value: &Value| {
-        let mut names = Vec::from_iter(value.as_object().unwrap().keys().cloned());
-        names.sort();
-        names
-    };
+    let mut json = json(&lab.a, "caps {} --json");
+    json.sort_all_objects();
+    let names = Vec::from_iter(json.as_object().unwrap().keys().map(String::as_str));
     let expected = [
         "device",
         "driver",
@@ -56,7 +53,7 @@ fn a_veth() {
         "state",
         "tool_version",
     ];
-    assert_eq!(names(&json), expected);
+    assert_eq!(names, expected);
     assert_eq!(json["schema"], "ringside.caps/1");
     assert_eq!(
         (&json["interface"], &json["driver"]),
@@ -70,6 +67,7 @@ fn a_veth() {
     );
     assert_eq!(json["kernel"]["af_xdp"]["available"], true);
     let state = &json["state"];
+    let names = Vec::from_iter(state.as_object().unwrap().keys().map(String::as_str));
     let expected = [
         "carrier",
         "channels",
@@ -81,7 +79,7 @@ fn a_veth() {
         "up",
         "xdp_program",
     ];
-    assert_eq!(names(state), expected);
+    assert_eq!(names, expected);
     assert_eq!((&state["up"], &state["mtu_bytes"]), (&true.into(), &1500.into()));
     assert_eq!((&state["channels"]["rx"], &state["rings"]), (&2.into(), &Value::Null));
     assert_eq!(state["queues"].as_array().unwrap().len(), 4);

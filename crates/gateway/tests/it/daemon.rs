@@ -12,6 +12,7 @@ use crate::common::daemon::{Daemon, binary, configure, free_port, put_neighbor, 
 use crate::common::{Folder, certificate};
 use ringside_gateway::proto::GetHealthRequest;
 use ringside_gateway::proto::operation_service_client::OperationServiceClient;
+use ringside_netlab::testing::copy_program;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 #[test]
@@ -462,7 +463,7 @@ fn installed_and_taken_away() {
     let folder = Folder::new();
     let (built, root) = (folder.join("built"), folder.join("root"));
     std::fs::create_dir(&built).unwrap();
-    ringside_netlab::testing::copy_program(env!("CARGO_BIN_EXE_ringside-gateway"), built.join("ringside-gateway"));
+    copy_program(env!("CARGO_BIN_EXE_ringside-gateway"), built.join("ringside-gateway"));
     let install = |arguments: &[&str]| {
         let mut command = std::process::Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/install"));
         command.args(arguments).env("DESTDIR", &root).env("PREFIX", "/usr");

@@ -75,11 +75,19 @@ mod json_value {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use serde_json::Value;
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<T, D::Error> {
+    pub(super) fn deserialize<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+    where
+        D: Deserializer<'de>,
+        T: DeserializeOwned,
+    {
         serde_json::from_value(Value::deserialize(deserializer)?).map_err(D::Error::custom)
     }
 
-    pub(super) fn serialize<S: Serializer, T: Serialize>(part: &T, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S, T>(part: &T, serializer: S) -> Result<S::Ok, S::Error>
+    where
+        S: Serializer,
+        T: Serialize,
+    {
         let value = serde_json::to_value(part).map_err(S::Error::custom)?;
         value.serialize(serializer)
     }

@@ -113,7 +113,7 @@ fn a_stride_of_less_than_a_packet_goes_up_by_one() {
         ..Goal::no_drop_rate()
     };
     let mut search = Mlr::new(Range::new(1, 100).unwrap(), vec![goal]).unwrap();
-    // Where it is asked for more than 20 packets/s, the device forwards 3 only: a width above 3 is less than 4.
+    // At more than 20 packets/s the device forwards 3. A width above 3 is less than 4.
     let trials = run(&mut search, |trial| match trial.load_pps {
         ..=20 => capacity(20)(trial),
         _ => capacity(3)(trial),
