@@ -39,9 +39,9 @@ pub fn wait_until(timeout: Duration, mut condition: impl FnMut() -> bool) -> boo
 
 /// Copies a program so that it can be started at once.
 ///
-/// The program `install` writes the copy, with mode 755. A copy that this process wrote would be open
-/// for writing in every child that another thread has forked and that has not yet executed its own
-/// program. Until it has, starting the copy fails with "Text file busy".
+/// The program `install` writes the copy, with mode 755. A copy that this process wrote would be
+/// open for writing in every child that another thread has forked and that has not yet executed its
+/// own program. Until it has, starting the copy fails with "Text file busy".
 ///
 /// # Panics
 ///

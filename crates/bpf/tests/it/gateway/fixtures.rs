@@ -125,8 +125,8 @@ fn every_value_of_the_checksum_survives() {
     });
 }
 
-/// Sets the checksum at `check` to the sum of the pseudo header of the packet at `ip`, and the word at
-/// `salt` so that this checksum is complete.
+/// Sets the checksum at `check` to the sum of the pseudo header of the packet at `ip`, and the word
+/// at `salt` so that this checksum is complete.
 fn make_ambiguous(frame: &mut [u8], ip: usize, check: usize, salt: usize) {
     let pseudo = pseudo_header(&frame[ip..]);
     frame[check..check + 2].copy_from_slice(&pseudo.to_be_bytes());
