@@ -49,6 +49,7 @@ use std::io::{self, BufWriter, Read as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::RecvTimeoutError;
@@ -68,10 +69,13 @@ use self::machine::{Folder, Machine, last_lines};
 use self::message::{Answer, PIECE, Request};
 use crate::attach::process::is_program;
 use crate::sys::attach_queue;
-use crate::{Error, Result};
+use crate::{Error, Result, testing};
 
 /// The emulator's program.
 const QEMU: &str = "qemu-system-x86_64";
+
+/// Kind of the error of a guest whose QEMU aborted.
+const ABORTED: io::ErrorKind = io::ErrorKind::ConnectionAborted;
 
 /// How often it is looked whether a guest is still waited for.
 const LOOK: Duration = Duration::from_millis(100);
@@ -98,6 +102,7 @@ pub struct Guest {
     release: String,
     accelerator: Accelerator,
     boot: Duration,
+    aborts: u32,
     console: PathBuf,
     // Killed before its files go and the connection is closed.
     machine: Machine,
@@ -140,8 +145,20 @@ impl Guest {
         let start = |accelerator, limits| start(config, accelerator, limits, &initramfs, &folder);
         let all = (config.boot_limit, config.boot_limit);
         let tried = (kvm::FIRST_WORD, config.boot_limit.min(kvm::BOOT));
+        let mut aborts = 0;
+        let mut emulate = || {
+            start(Accelerator::Tcg, all).or_else(|error| {
+                if !is_abort(&error) {
+                    return Err(error);
+                }
+                aborts += 1;
+                testing::record_repeat("QEMU aborted while a guest started");
+                start(Accelerator::Tcg, all)
+            })
+        };
         let started = match config.acceleration {
-            Acceleration::Require(accelerator) => start(accelerator, all),
+            Acceleration::Require(Accelerator::Tcg) => emulate(),
+            Acceleration::Require(Accelerator::Kvm) => start(Accelerator::Kvm, all),
             Acceleration::Any if kvm::is_worth_a_try() => start(Accelerator::Kvm, tried).or_else(|error| {
                 let dear = begin.elapsed() >= kvm::DEAR;
                 // Not what is missing for another reason, nor what was not waited for.
@@ -149,14 +166,14 @@ impl Guest {
                 if late && config.boot_limit >= kvm::FIRST_WORD {
                     kvm::failed(&error);
                 }
-                let emulated = start(Accelerator::Tcg, all);
+                let emulated = emulate();
                 // It has died there after a while, and by no fault of its own.
                 if dear && !late && emulated.is_ok() {
                     kvm::failed(&error);
                 }
                 emulated
             }),
-            Acceleration::Any => start(Accelerator::Tcg, all),
+            Acceleration::Any => emulate(),
         };
         let (machine, link, release, accelerator) = started?;
         let guest = Self {
@@ -164,6 +181,7 @@ impl Guest {
             release,
             accelerator,
             boot: begin.elapsed(),
+            aborts,
             console: console(config, &folder),
             machine,
             link,
@@ -195,6 +213,15 @@ impl Guest {
     #[must_use]
     pub fn boot_time(&self) -> Duration {
         self.boot
+    }
+
+    /// Returns how often QEMU itself aborted while it emulated the guest's start, 0 or 1.
+    ///
+    /// QEMU 10.0 does so rarely, when a guest's kernel maps devices: `iotlb_to_section: Assertion
+    /// 'section_index < d->map.sections_nb' failed`. [`Guest::start`] then starts it once more.
+    #[must_use]
+    pub fn aborts(&self) -> u32 {
+        self.aborts
     }
 
     /// Number of the process that it is: its virtual CPUs are threads of that, named `CPU 0/TCG`, `CPU 0/KVM`, ….
@@ -456,11 +483,18 @@ fn start(
         Err(RecvTimeoutError::Disconnected) => {
             // It has closed the connection, and so is about to end.
             let status = machine.wait(Duration::from_secs(1));
+            let is_abort = status.is_some_and(|status| status.signal() == Some(libc::SIGABRT));
             let status = status.map_or("is about to end".to_owned(), |status| format!("ended with {status}"));
-            io::Error::other(format!("{QEMU} {status} {}", last_lines(&log)))
+            let kind = if is_abort { ABORTED } else { io::ErrorKind::Other };
+            io::Error::new(kind, format!("{QEMU} {status} {}", last_lines(&log)))
         }
     };
     Err(failed(source))
+}
+
+/// Reports whether QEMU itself aborted while a guest started.
+fn is_abort(error: &Error) -> bool {
+    matches!(error, Error::Guest { source, .. } if source.kind() == ABORTED)
 }
 
 /// Waits for an answer, unless that is cancelled.

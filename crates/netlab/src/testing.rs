@@ -158,6 +158,14 @@ pub fn has_cpus(wanted: usize) -> bool {
     enough
 }
 
+/// Appends a repeat that is not a measurement's to the file that [`REPEATS`] names, if it is set.
+#[track_caller]
+pub(crate) fn record_repeat(reason: &str) {
+    if std::env::var_os(REPEATS).is_some() {
+        record(REPEATS, "repeated", reason, Location::caller());
+    }
+}
+
 /// Prints what became of the calling test and why, and appends it to the file that an environment
 /// variable names: the test, a tab, the reason.
 fn record(variable: &str, what: &str, reason: &str, caller: &Location<'_>) {

@@ -10,6 +10,7 @@ use ringside_netlab::attach::{AttachConfig, Attachment};
 use ringside_netlab::guest::{Agent, Guest, GuestConfig, Kernel};
 
 use super::file::Lane;
+use crate::output;
 
 /// What a machine is made like that has this program, and talkers with these queueing disciplines. It has no NIC yet.
 pub(crate) fn config<'q>(name: &str, kernel: Kernel, qdiscs: impl IntoIterator<Item = &'q str>) -> Result<GuestConfig> {
@@ -57,6 +58,12 @@ impl Boot<'_> {
             .map(|(at, (attachment, ..))| attachment.nic(interface(at)))
             .collect();
         let guest = Guest::start(&self.config)?;
+        if guest.aborts() != 0 {
+            output::note(format_args!(
+                "guest {}: QEMU aborted while it started and was started once more",
+                guest.name()
+            ));
+        }
         let mut script = "set -e\nip link set lo up\n".to_owned();
         let [before, behind] = &self.serve;
         for (at, (_, address, prefix)) in self.nics.iter().enumerate() {

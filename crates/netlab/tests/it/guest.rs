@@ -10,8 +10,8 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use ringside_netlab::guest::{Agent, Guest, GuestConfig, Kernel, Model, Nic, Wire};
-use ringside_netlab::testing::has_root;
+use ringside_netlab::guest::{Acceleration, Accelerator, Agent, Guest, GuestConfig, Kernel, Model, Nic, Wire};
+use ringside_netlab::testing::{REPEATS, copy_program, has_root};
 use ringside_netlab::{Error, GuestTap, Namespace, wait_until};
 use ringside_nic::clock::Timestamp;
 use ringside_nic::process::start_time;
@@ -283,6 +283,60 @@ fn a_guest_that_does_not_come_up_is_an_error_with_its_console() {
     missing.programs = vec!["no-such-program".into()];
     let error = Guest::start(&missing).expect_err("without it").to_string();
     assert!(error.contains("no-such-program"), "{error}");
+}
+
+/// Starts a guest with a QEMU that aborts the first time.
+#[test]
+#[ignore = "a_qemu_that_aborts_is_started_once_more runs it"]
+fn survivor() {
+    let mut config = config("survivor");
+    config.acceleration = Acceleration::Require(Accelerator::Tcg);
+    let guest = Guest::start(&config).expect("a guest");
+    assert_eq!(guest.aborts(), 1);
+}
+
+#[test]
+fn a_qemu_that_aborts_is_started_once_more() {
+    let folder = tempfile();
+    let aborting = "#!/bin/sh
+me=${0%/*}
+if [ \"$(wc -l <\"$me/aborted\")\" -lt \"$ABORTS\" ]; then
+    echo once >>\"$me/aborted\"
+    echo 'Assertion failed.' >&2
+    kill -ABRT $$
+fi
+PATH=${PATH#*:}
+exec qemu-system-x86_64 \"$@\"
+";
+    fs::write(folder.join("script"), aborting).expect("written");
+    copy_program(folder.join("script"), folder.join("qemu-system-x86_64"));
+    let path = format!("{}:{}", folder.display(), std::env::var("PATH").expect("a path"));
+    let start = |aborts: &str| {
+        fs::write(folder.join("aborted"), "").expect("written");
+        let mut child = Command::new(std::env::current_exe().expect("this binary"));
+        child.args(["guest::survivor", "--exact", "--ignored", "--nocapture"]);
+        child
+            .env("PATH", &path)
+            .env("ABORTS", aborts)
+            .env(REPEATS, folder.join("repeats"));
+        child.output().expect("runs")
+    };
+
+    let once = start("1");
+    assert!(once.status.success(), "{once:?}");
+    let repeats = fs::read_to_string(folder.join("repeats")).expect("recorded");
+    assert!(
+        repeats.lines().count() == 1 && repeats.contains("QEMU aborted while a guest started"),
+        "{repeats}"
+    );
+
+    let twice = start("2");
+    let text = String::from_utf8_lossy(&twice.stderr);
+    assert!(
+        !twice.status.success() && text.contains("SIGABRT") && text.contains("Assertion failed."),
+        "{twice:?}"
+    );
+    fs::remove_dir_all(folder).expect("removed");
 }
 
 #[test]
