@@ -48,6 +48,9 @@ pub(crate) use variant::{Kind, Operation};
 
 use series::Contest;
 
+/// A round repeats at most one of this number of turns.
+const TURNS_PER_REPEAT: usize = 4;
+
 /// Compares, prints the table, and writes the JSON.
 ///
 /// # Errors
@@ -119,9 +122,11 @@ fn interleave(args: &Args, bed: &Bed, contests: &mut [Contest], stop: &Stop) -> 
         .with_style(ProgressStyle::with_template("{spinner} {elapsed} {msg}").expect("a constant template"));
     let started = Instant::now();
     let mut until = args.until_ci.clone();
+    let turns: usize = contests.iter().map(|contest| contest.series.len()).sum();
     let mut round = 0;
     loop {
         let begin = Instant::now();
+        let mut repeats = turns.div_ceil(TURNS_PER_REPEAT);
         for contest in &mut *contests {
             let (operation, frame_bytes) = (contest.operation, contest.frame_bytes);
             // Every other round backwards: nobody always comes after the same neighbour.
@@ -141,11 +146,10 @@ fn interleave(args: &Args, bed: &Bed, contests: &mut [Contest], stop: &Stop) -> 
                 }
                 let contender =
                     Contender::new(bed, &args.bench, operation, series.kind, frame_bytes).under(series.under);
-                let reading = contender.turn(&mut contest.load, stop);
-                // What a signal interrupted was not measured.
-                if !stop.is_set() {
-                    series.add(round, reading);
-                }
+                series.measure(round, &mut repeats, || {
+                    let reading = contender.turn(&mut contest.load, stop);
+                    (!stop.is_set()).then_some(reading)
+                });
             }
         }
         round += 1;

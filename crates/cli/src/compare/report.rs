@@ -26,6 +26,11 @@ pub(super) fn result(args: &Args, rounds: u32, reached: bool, contests: Vec<Cont
         rounds,
         round_duration_ns: u64::try_from(args.bench.slot().as_nanos()).unwrap_or(u64::MAX),
         steal_limit_percent: STEAL_LIMIT * 100.0,
+        turns_repeated: contests
+            .iter()
+            .flat_map(|contest| &contest.series)
+            .map(|series| series.repeats)
+            .sum(),
         tables: contests.iter().map(table).collect(),
     }
 }

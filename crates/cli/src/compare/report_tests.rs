@@ -314,3 +314,43 @@ fn under_load_stands_beside_itself_idle() {
     let per_minute = loaded.round_trips_per_minute.expect("measured").median;
     assert!((per_minute / 2e6 - 1.0).abs() < 1e-3, "{per_minute}");
 }
+
+/// Measures one turn, with the CPU steal that each try has. Returns the tries and the steal of the
+/// reading that counts.
+fn measure(series: &mut Series, steals: [f64; 2], repeats: &mut usize) -> (usize, f64) {
+    let mut tries = 0;
+    series.measure(0, repeats, || {
+        tries += 1;
+        Some(Ok(reading(1.0, steals[tries - 1])))
+    });
+    (tries, series.readings.last().expect("a reading").1.steal)
+}
+
+#[test]
+fn a_disturbed_turn_is_repeated_once() {
+    let mut series = Series::new(Kind::UdpSpin);
+    let mut repeats = 2;
+    assert_eq!(measure(&mut series, [0.0, 0.9], &mut repeats), (1, 0.0));
+    assert_eq!((repeats, series.repeats), (2, 0));
+    assert_eq!(measure(&mut series, [0.5, 0.0], &mut repeats), (2, 0.0));
+    assert_eq!(measure(&mut series, [0.5, 0.6], &mut repeats), (2, 0.6));
+    assert_eq!((repeats, series.repeats), (0, 2));
+    assert_eq!(measure(&mut series, [0.5, 0.0], &mut repeats), (1, 0.5));
+    assert_eq!(series.readings.len(), 4);
+}
+
+#[test]
+fn a_repeat_that_fails_or_is_interrupted_does_not_count() {
+    for repeat in [None, Some(Err(anyhow!("no packet arrived")))] {
+        let mut series = Series::new(Kind::UdpSpin);
+        let mut readings = [Some(Ok(reading(1.0, 0.5))), repeat].into_iter();
+        series.measure(3, &mut 1, || readings.next().expect("two tries at most"));
+        let kept: Vec<(u32, f64)> = series
+            .readings
+            .iter()
+            .map(|(round, kept)| (*round, kept.steal))
+            .collect();
+        assert_eq!(kept, [(3, 0.5)]);
+        assert_eq!((series.repeats, series.failures()), (0, 0));
+    }
+}

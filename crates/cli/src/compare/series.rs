@@ -32,6 +32,8 @@ pub(crate) struct Series {
     pub(crate) under: Under,
     /// With the round that each is of.
     pub(crate) readings: Vec<(u32, Reading)>,
+    /// Turns that were repeated because the hypervisor disturbed them.
+    pub(crate) repeats: u32,
     failures: u32,
     pub(crate) failure: Option<String>,
 }
@@ -110,6 +112,7 @@ impl Series {
             again: false,
             under: Under::IDLE,
             readings: Vec::new(),
+            repeats: 0,
             failures: 0,
             failure: None,
         }
@@ -129,6 +132,28 @@ impl Series {
             again: true,
             ..Self::new(kind)
         }
+    }
+
+    /// Measures a turn of a round with `turn`, which returns `None` when a signal interrupts it.
+    ///
+    /// Repeats the turn once if the hypervisor took too much CPU time and `repeats` is not used up.
+    /// The repeat counts instead, unless it fails.
+    pub(crate) fn measure(
+        &mut self,
+        round: u32,
+        repeats: &mut usize,
+        mut turn: impl FnMut() -> Option<Result<Reading>>,
+    ) {
+        let Some(mut reading) = turn() else { return };
+        let is_disturbed = reading.as_ref().is_ok_and(|reading| !reading.is_quiet());
+        if is_disturbed && *repeats > 0 {
+            *repeats -= 1;
+            if let Some(Ok(repeat)) = turn() {
+                self.repeats += 1;
+                reading = Ok(repeat);
+            }
+        }
+        self.add(round, reading);
     }
 
     pub(crate) fn add(&mut self, round: u32, reading: Result<Reading>) {

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use ringside_bpf::{Generator, GeneratorOptions, Sent, Sink};
+use ringside_measure::compare::STEAL_LIMIT;
 use ringside_measure::latency::{Latency, Summary};
 use ringside_measure::probe::{Clock, HEADER_LEN, Kind, Probe};
 use ringside_measure::schema::Responsiveness;
@@ -60,6 +61,13 @@ pub(crate) struct Reading {
     pub(crate) steal: f64,
     /// Share of the slot in which a thread of ours was ready to run and another process had its CPU; the worst thread's.
     pub(crate) waiting: f64,
+}
+
+impl Reading {
+    /// Reports whether the hypervisor took at most [`STEAL_LIMIT`] of the CPU time.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.steal <= STEAL_LIMIT
+    }
 }
 
 /// The generator, loaded once for each size.

@@ -62,6 +62,7 @@ fn document(tables: Vec<Table>) -> Document {
         rounds: 7,
         round_duration_ns: 200_000_000,
         steal_limit_percent: 4.0,
+        turns_repeated: 0,
         tables,
         until_ci: None,
     };

@@ -338,8 +338,9 @@ fn legend(result: &CompareResult, columns: Option<usize>) -> String {
             "Every figure is the median of {} interleaved rounds of {seconds} s, and ± below it its spread: half the \
              distance between the rounds' quartiles, in percent of the figure where it says %, in percentage points for \
              losses and CPU. A ratio is the median of the rounds' ratios with its 95 % interval; one whose interval holds \
-             1 is no difference. {UNKNOWN}: too few rounds to tell. Turns left out for CPU steal above {} %: {left_out}.",
-            result.rounds, result.steal_limit_percent
+             1 is no difference. {UNKNOWN}: too few rounds to tell. Turns with CPU steal above {} %: \
+             {} repeated, {left_out} left out.",
+            result.rounds, result.steal_limit_percent, result.turns_repeated
         ),
         "",
     );

@@ -70,6 +70,7 @@ fn document(tables: Vec<Table>) -> Document {
         rounds: 7,
         round_duration_ns: 200_000_000,
         steal_limit_percent: 4.0,
+        turns_repeated: 3,
         tables,
         until_ci: None,
     };
@@ -151,7 +152,10 @@ fn a_row_has_every_figure_with_its_spread_and_ratio() {
         "{text}"
     );
     assert!(text.contains("Path: one."), "{text}");
-    assert!(words(&text).contains("for CPU steal above 4 %: 2."), "{text}");
+    assert!(
+        words(&text).contains("CPU steal above 4 %: 3 repeated, 2 left out."),
+        "{text}"
+    );
     assert!(
         text.lines()
             .all(|line| line.starts_with(['|', '+']) || !line.contains('│')),

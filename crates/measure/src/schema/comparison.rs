@@ -14,6 +14,9 @@ pub struct CompareResult {
     pub round_duration_ns: u64,
     /// CPU steal in percent above which a round was left out.
     pub steal_limit_percent: f64,
+    /// Turns that were measured a second time because of CPU steal; the second reading counts.
+    #[serde(default)]
+    pub turns_repeated: u32,
     /// The tables.
     pub tables: Vec<Table>,
     /// What became of `--until-ci`; left out where it was not asked for.

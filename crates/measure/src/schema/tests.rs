@@ -18,6 +18,7 @@ fn comparison() -> CompareResult {
         rounds: 6,
         round_duration_ns: 150_000_000,
         steal_limit_percent: 4.0,
+        turns_repeated: 0,
         until_ci: Some(UntilCi {
             estimate: Some(SeriesEstimate {
                 median: 1.0,
@@ -274,6 +275,7 @@ fn every_number_has_its_unit_or_is_a_count() {
         "rounds",
         "rounds_used",
         "rounds_left_out",
+        "turns_repeated",
         "value",
         "steal",
         "link_flaps",
