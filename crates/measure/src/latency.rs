@@ -137,6 +137,7 @@ impl Latency {
     }
 
     /// Adds a sample. Does not allocate.
+    #[inline]
     pub fn record(&mut self, ns: u64) {
         self.histogram.saturating_record(ns.min(LONGEST_NS));
         self.min = self.min.min(ns);

@@ -110,6 +110,7 @@ impl Clock {
     /// The number on the wire: Linux's own for its clocks
     /// (<https://elixir.bootlin.com/linux/v6.18/source/include/uapi/linux/time.h#L49>), 128 for the NIC's.
     #[must_use]
+    #[inline]
     pub const fn to_wire(self) -> u8 {
         match self {
             Self::Realtime => 0,
@@ -123,6 +124,7 @@ impl Clock {
 
     /// The clock with this number.
     #[must_use]
+    #[inline]
     pub const fn from_wire(number: u8) -> Option<Self> {
         Some(match number {
             0 => Self::Realtime,
@@ -208,6 +210,7 @@ impl Probe {
     ///
     /// # Errors
     /// [`ProbeError::TooShort`].
+    #[inline]
     pub fn encode(&self, payload: &mut [u8]) -> Result<(), ProbeError> {
         let have = payload.len();
         let out: &mut [u8; HEADER_LEN] = payload
@@ -232,6 +235,7 @@ impl Probe {
     /// # Errors
     /// [`ProbeError`], one for each reason: too short, not a probe, another version, unknown kind
     /// or clock.
+    #[inline]
     pub fn decode(payload: &[u8]) -> Result<Self, ProbeError> {
         // Magic first, then the length: a short packet of something else is "not ours".
         let [_, kind, clock, _] = prefix(payload)?;
@@ -265,6 +269,7 @@ impl Probe {
 /// # Errors
 /// Those of [`Probe::decode`] but for the clock, which who answers need not know, and
 /// [`ProbeError::Kind`] for a reply; the payload is then unchanged.
+#[inline]
 pub fn make_reply_in_place(payload: &mut [u8]) -> Result<WordChange, ProbeError> {
     let [version, kind, ..] = prefix(payload)?;
     let (need, reply) = match kind {
@@ -287,6 +292,7 @@ pub fn make_reply_in_place(payload: &mut [u8]) -> Result<WordChange, ProbeError>
 }
 
 /// Checks magic and version; gives version, kind, clock and the reserved byte.
+#[inline]
 fn prefix(payload: &[u8]) -> Result<[u8; 4], ProbeError> {
     let Some(&[a, b, c, d, version, kind, clock, reserved]) = payload.first_chunk::<8>() else {
         return Err(ProbeError::TooShort {
