@@ -105,9 +105,11 @@ fn runs_programs(guest: &Guest) {
 }
 
 fn programs_that_do_not_end_are_ended(guest: &Guest) {
+    // Without exec, dash blocks signals while it forks: a SIGTERM to its process group then ends
+    // dash and not the new `sleep`.
     let mut sleeper = guest
         .command("sh")
-        .args(["-c", "echo asleep; sleep 1000"])
+        .args(["-c", "echo asleep; exec sleep 1000"])
         .spawn()
         .expect("starts");
     sleeper.wait_for("asleep", PATIENCE).expect("it says so");
