@@ -20,20 +20,21 @@ pub const STRICT: &str = "RINGSIDE_STRICT";
 /// Environment variable with the file that skipped tests are recorded in.
 pub const SKIPPED: &str = "RINGSIDE_SKIPPED";
 
-/// Waits until a condition holds, looking every millisecond, and returns whether it came to hold in time.
+/// Waits until a condition holds and returns whether it did in time.
 ///
-/// The condition is looked at once more at the end, so a slow machine gets the benefit of the doubt.
+/// Pauses after each look for as long as the look took, 1 to 100 ms, so that a look that starts a
+/// process leaves the CPU to others. Looks once more at the end, in favour of slow machines.
 pub fn wait_until(timeout: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + timeout;
     loop {
-        let last = Instant::now() >= end;
+        let look = Instant::now();
         if condition() {
             return true;
         }
-        if last {
+        if look >= end {
             return false;
         }
-        thread::sleep(Duration::from_millis(1));
+        thread::sleep(look.elapsed().clamp(Duration::from_millis(1), Duration::from_millis(100)));
     }
 }
 

@@ -64,3 +64,15 @@ fn a_skip_that_the_user_can_avoid_is_a_failure_in_strict_mode() {
     assert!(said.contains("RINGSIDE_STRICT forbids to skip it"), "{said}");
     assert_eq!(recorded, "");
 }
+
+#[test]
+fn waits_as_long_as_a_look_took() {
+    let mut looks = 0;
+    let held = wait_until(Duration::from_millis(400), || {
+        looks += 1;
+        thread::sleep(Duration::from_millis(20));
+        false
+    });
+    // Without the pauses there were up to 20.
+    assert!(!held && (2..=11).contains(&looks), "{looks}");
+}
