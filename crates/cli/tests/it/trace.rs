@@ -187,7 +187,7 @@ fn every_receiver_is_traced_on_a_test_bed() {
     let _alone = alone();
     let receivers = ["udp-blocking", "af-packet", "af-xdp-native", "af-xdp-generic"];
     let line = format!(
-        "trace --lab veth --receivers {} -t 1.3 --slot-ms 200 --json",
+        "trace --lab veth --receivers {} -t 2.6 --slot-ms 200 --json",
         receivers.join(",")
     );
     let (done, result) = measured(|| {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use ringside_measure::schema::LoadKind;
-use ringside_netlab::testing::is_root;
+use ringside_netlab::testing::{Off, expect, is_root, measured};
 use ringside_netlab::wait_until;
 use ringside_nic::process;
 
@@ -33,18 +33,9 @@ fn status(pid: u32, key: &str) -> Option<String> {
     Some(line.trim_start_matches(':').trim().to_owned())
 }
 
-#[test]
-fn stress_runs_on_its_cpus_while_a_turn_is_loaded() {
-    if !is_root() {
-        return;
-    }
-    let (_alone, scratch) = (alone(), Scratch::new());
-    let keys = "with = \"udp\"\nmeasure = [\"rtt\"]\ncount = 30\nrate = 20";
-    scratch.lab(&format!(
-        "rounds = 1\nturn = \"20s\"\nsettle = \"1ms\"\n{HOSTS}{LOAD}{}",
-        probe("p", keys)
-    ));
-    let mut running = start(&scratch, "run my.toml --into run --json");
+/// Runs the lab into a folder and checks that each load runs on its CPU, in the loaded turn only.
+fn run_with_load(scratch: &Scratch, folder: &str) -> Result<(), Off> {
+    let mut running = start(scratch, &format!("run my.toml --into {folder} --json"));
     let pid = running.pid();
     let (mut seen, mut busy, mut own) = (BTreeSet::new(), false, false);
     let over = wait_until(PATIENCE, || {
@@ -65,10 +56,6 @@ fn stress_runs_on_its_cpus_while_a_turn_is_loaded() {
     });
     assert!(over, "{}", running.told());
     let done = running.end().good();
-    assert!(
-        seen.len() >= 3 && busy && own,
-        "two workers and a shell, which work: {seen:?}"
-    );
     assert!(seen.iter().all(|worker| has_ended(*worker)), "{seen:?}");
     assert_nothing_is_left_of(pid);
     let result = result(&done.out);
@@ -77,6 +64,29 @@ fn stress_runs_on_its_cpus_while_a_turn_is_loaded() {
     };
     assert_eq!([idle.condition, loaded.condition], [LoadKind::Idle, LoadKind::Foreign]);
     [idle, loaded].into_iter().for_each(check_cell);
+    expect(
+        seen.len() >= 3 && busy && own,
+        format_args!("two workers and a shell, which work: {seen:?}"),
+    )
+}
+
+#[test]
+fn stress_runs_on_its_cpus_while_a_turn_is_loaded() {
+    if !is_root() {
+        return;
+    }
+    let (_alone, scratch) = (alone(), Scratch::new());
+    let keys = "with = \"udp\"\nmeasure = [\"rtt\"]\ncount = 30\nrate = 20";
+    scratch.lab(&format!(
+        "rounds = 1\nturn = \"20s\"\nsettle = \"1ms\"\n{HOSTS}{LOAD}{}",
+        probe("p", keys)
+    ));
+    let mut runs = 0;
+    // The turn ends with its probes. On a busy machine stress-ng may start too late for it.
+    measured(|| {
+        runs += 1;
+        run_with_load(&scratch, &format!("run{runs}"))
+    });
 
     // A killed lab takes them along.
     let mut running = start(&scratch, "run my.toml --into killed");

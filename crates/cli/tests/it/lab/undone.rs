@@ -67,7 +67,7 @@ fn what_another_machine_cannot_undo_is_told_here() {
     server.wait_for("UDP port");
 
     // In order, with an end that tells what landed where.
-    scratch.lab(&far("2s", &hosts, STEERED));
+    scratch.lab(&far("5s", &hosts, STEERED));
     let run = lab(&hosts, &scratch, "run my.toml --into run --json");
     server.wait_for(IS_SET);
     remount_sys(server.pid(), "ro");

@@ -153,21 +153,26 @@ impl Daemon {
         String::from_utf8(self.ctl(&["health"]).stdout).unwrap()
     }
 
-    /// Returns the answer, if there has to be one. Sends a change again, at most twice, where the gateway says so because its
-    /// store did not answer in time: on a busy machine that takes longer than the second that it has.
+    /// Returns the answer of a command that has to succeed.
+    ///
+    /// Sends a change again, at most twice, when the gateway asks for it because its store did not
+    /// answer within a second. Waits when the store does not answer at all: a busy machine is slow.
     pub(crate) fn ok(&self, words: &[&str]) -> String {
-        let mut output = self.ctl(words);
-        for _ in 0..2 {
-            let complaint = String::from_utf8_lossy(&output.stderr);
-            if output.status.success() || !complaint.contains("send it again, which does no harm") {
-                break;
+        let begin = Instant::now();
+        let mut repeats = 0;
+        loop {
+            let output = self.ctl(words);
+            if output.status.success() {
+                return String::from_utf8(output.stdout).unwrap();
             }
+            let complaint = String::from_utf8_lossy(&output.stderr);
+            let is_late = complaint.contains("send it again, which does no harm") && repeats < 2;
+            let is_away = complaint.contains("changes are taken when it is back") && begin.elapsed() < PATIENCE;
+            assert!(is_late || is_away, "{words:?}: {complaint}");
             eprintln!("sent again: {words:?}: {complaint}");
-            output = self.ctl(words);
+            repeats += u32::from(is_late);
+            std::thread::sleep(Duration::from_millis(100));
         }
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{words:?}: {complaint}");
-        String::from_utf8(output.stdout).unwrap()
     }
 
     /// The complaint, if there has to be one.

@@ -84,7 +84,7 @@ fn carry(mut from: TcpStream, mut to: TcpStream, state: &State) {
             Err(error)
                 if matches!(
                     error.kind(),
-                    std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut
+                    std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut | std::io::ErrorKind::Interrupted
                 ) =>
             {
                 continue;
