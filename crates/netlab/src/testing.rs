@@ -34,7 +34,10 @@ pub fn wait_until(timeout: Duration, mut condition: impl FnMut() -> bool) -> boo
         if look >= end {
             return false;
         }
-        thread::sleep(look.elapsed().clamp(Duration::from_millis(1), Duration::from_millis(100)));
+        thread::sleep(
+            look.elapsed()
+                .clamp(Duration::from_millis(1), Duration::from_millis(100)),
+        );
     }
 }
 

@@ -4,7 +4,7 @@
 use std::fs;
 use std::net::UdpSocket;
 use std::os::unix::fs::MetadataExt as _;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -73,6 +73,14 @@ fn what_is_made_is_removed() {
     }
 }
 
+/// Closes a listener and waits until its socket refuses connections. A child that another thread has
+/// forked holds the listener, too, until it executes its program.
+fn close(listener: UnixListener, path: &Path) {
+    drop(listener);
+    let is_refused = || UnixStream::connect(path).is_err();
+    assert!(wait_until(PATIENCE, is_refused), "{} accepts", path.display());
+}
+
 #[test]
 fn what_a_machine_lacks_is_named() {
     if !is_root() {
@@ -102,7 +110,7 @@ fn what_a_machine_lacks_is_named() {
     assert!(refused(Way::VhostUser, &config).contains("/dev/null: it is no socket"));
     // Its program was killed, and left it behind.
     let left = std::env::temp_dir().join(format!("{}-left.sock", std::process::id()));
-    drop(UnixListener::bind(&left).expect("a socket"));
+    close(UnixListener::bind(&left).expect("a socket"), &left);
     config.socket = Some(left.clone());
     assert!(refused(Way::VhostUser, &config).contains("Connection refused"));
     fs::remove_file(&left).expect("removed");
@@ -110,7 +118,7 @@ fn what_a_machine_lacks_is_named() {
     let server = UnixListener::bind(&left).expect("a socket");
     let served = Attachment::make(Way::VhostUser, &Uplink::of(&lab), &config).expect("it listens");
     served.check().expect("it still does");
-    drop(server);
+    close(server, &left);
     let told = served.check().expect_err("it has ended").to_string();
     assert!(
         told.contains("left.sock") && told.contains("Connection refused"),
