@@ -1,6 +1,6 @@
 //! What tenants do to each other: echoes, iperf3, and connections that check every byte.
 
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -38,6 +38,17 @@ pub(crate) fn unanswered(from: &Tenant, to: IpAddr) -> Done {
     let done = ping(from, to, "-c 3 -W 0.5");
     assert!(done.out.contains(" 0 received"), "{done:#?}");
     done
+}
+
+/// Calls a socket that has a time-out until the call is not interrupted. The kernel does not restart
+/// it: it ends with EINTR whenever the thread has other work to do on its way out of the kernel.
+pub(crate) fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            done => return done,
+        }
+    }
 }
 
 /// Waits until somebody listens on a TCP port of a namespace.

@@ -1,7 +1,7 @@
 //! The daemon goes and comes back, and no connection is lost.
 
-use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::{TcpStream, UdpSocket};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use ringside_bpf::testing::of_another_version;
 use ringside_netlab::wait_until;
 
 use crate::bed::{Bed, FAMILIES, Family, Kind, Place};
-use crate::peers::{AtEnd, answered, chat, connect, exchange_during, is_cut_off, unanswered};
+use crate::peers::{AtEnd, answered, chat, connect, exchange_during, is_cut_off, unanswered, uninterrupted};
 use crate::process::{PATIENCE, Running};
 use crate::ringside::Ringside;
 use crate::tenants::datagrams::Flow;
@@ -265,7 +265,7 @@ fn a_program_that_nobody_owns_does_nothing(kind: Kind) {
     for [from, to] in &both {
         (&*from).write_all(b"word").expect("taken");
         to.set_read_timeout(Some(MOMENT)).expect("set");
-        let error = read_uninterrupted(to).expect_err("nothing comes");
+        let error = uninterrupted(|| (&*to).read(&mut [0; 4])).expect_err("nothing comes");
         assert_eq!(error.kind(), ErrorKind::WouldBlock);
         to.set_read_timeout(Some(PATIENCE)).expect("set");
     }
@@ -274,17 +274,6 @@ fn a_program_that_nobody_owns_does_nothing(kind: Kind) {
         (&*to).read_exact(&mut [0; 4]).expect("what was said meanwhile comes");
     }
     answered(&bed.tenants[0][1], to);
-}
-
-/// Reads from a socket with a time-out. The kernel never restarts such a call: it ends with EINTR
-/// after each stop, and whenever the thread has other work to do on its way out of the kernel.
-fn read_uninterrupted(mut from: &TcpStream) -> io::Result<usize> {
-    loop {
-        match from.read(&mut [0; 4]) {
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            done => return done,
-        }
-    }
 }
 
 /// Hosts and connections of one family.

@@ -8,6 +8,7 @@ use ringside_wire::flow::UdpFlow;
 use ringside_wire::{MacAddr, vxlan};
 
 use super::Fleet;
+use crate::peers::uninterrupted;
 use crate::process::PATIENCE;
 use crate::vtep::in_vxlan;
 
@@ -38,7 +39,7 @@ pub(super) fn sends_on_and_counts(fleet: &Fleet, gateway: usize) {
         .expect("set");
     let goes = || {
         sender.send_to(&packet, old).expect("sent");
-        receiver.recv(&mut [0; 64]).is_ok()
+        uninterrupted(|| receiver.recv(&mut [0; 64])).is_ok()
     };
     // Its entries are marked a moment after it has lost the network.
     let before = foreign();

@@ -11,7 +11,7 @@ use ringside_netlab::wait_until;
 
 use super::{Fleet, How};
 use crate::bed::Family;
-use crate::peers::{AtEnd, listen};
+use crate::peers::{AtEnd, listen, uninterrupted};
 use crate::process::{PATIENCE, Running};
 
 /// Nothing but answers comes back.
@@ -120,7 +120,7 @@ impl Fleet {
                         let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
                         socket.set_read_timeout(Some(Duration::from_secs(1))).expect("set");
                         let is_asked = socket.send_to(b"question", at(9000)).is_ok();
-                        udp.count(is_asked && socket.recv(&mut [0; 16]).is_ok());
+                        udp.count(is_asked && uninterrupted(|| socket.recv(&mut [0; 16])).is_ok());
                         std::thread::sleep(Duration::from_millis(1));
                     }
                 });
