@@ -1,7 +1,5 @@
 //! What is measured with a server besides a ping.
 
-use ringside_netlab::testing::{expect, measured};
-
 use super::*;
 
 /// Short enough for a test, and content with little on a busy machine.
@@ -151,24 +149,22 @@ fn a_host_behind_a_router_is_found_by_its_route() {
 /// What a server allows is what probes without a rate of their own come at, and what load has to keep to.
 #[test]
 fn no_more_than_the_server_allows() {
-    let Some((lab, token, server)) = served("most", 1, "--max-rate 2000") else {
+    let Some((lab, token, server)) = served("most", 1, "--max-rate 200") else {
         return;
     };
     let host = lab.b.ipv4;
     let line = format!("ping {host} --to {host} {} -t 0.6 --json", token.option());
-    measured(|| {
-        let done = client(&lab, &line).good();
-        assert!(done.err.contains("no more than 2000 a second"), "{}", done.err);
-        let packets = ping_result(done.document()).packets;
-        assert!(packets.sent <= 1201, "{packets:?}");
-        // After preemption a client catches up with a burst, which may exceed the server's limit.
-        let above = packets.losses.iter().find(|loss| loss.name.contains("above the rate"));
-        expect(above.is_none_or(|loss| loss.count == 0), format_args!("{packets:?}"))
-    });
-    let line = format!("ping {host} {} --under-load=self --load-rate 1950 -t 1", token.option());
+    let done = client(&lab, &line).good();
+    assert!(done.err.contains("no more than 200 a second"), "{}", done.err);
+    let packets = ping_result(done.document()).packets;
+    assert!(packets.sent <= 121, "{packets:?}");
+    // The server allows a burst of 256, so that a client may be late with all of these.
+    let above = packets.losses.iter().find(|loss| loss.name.contains("above the rate"));
+    assert!(above.is_none_or(|loss| loss.count == 0), "{packets:?}");
+    let line = format!("ping {host} {} --under-load=self --load-rate 195 -t 1", token.option());
     let refused = client(&lab, &line).bad();
     assert!(
-        refused.contains("--load-rate") && refused.contains("2000 packets/s"),
+        refused.contains("--load-rate") && refused.contains("200 packets/s"),
         "{refused}"
     );
     let refused = client(&lab, &format!("search {host} {}", token.option())).bad();
