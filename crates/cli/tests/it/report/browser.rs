@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ringside_netlab::testing::skip_unsupported;
+
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Browser {
@@ -43,10 +45,19 @@ impl Seen {
 }
 
 impl Browser {
-    pub(crate) fn new(folder: &Path) -> Self {
-        Self {
-            folder: folder.to_owned(),
+    /// Returns `None` and skips the calling test where the distribution has no Chromium that runs
+    /// without its own services.
+    #[track_caller]
+    pub(crate) fn new(folder: &Path) -> Option<Self> {
+        let is_there = Command::new("chromium").arg("--version").output().is_ok();
+        let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+        if !is_there && release.lines().any(|line| line == "ID=ubuntu") {
+            skip_unsupported("a package of Chromium: Ubuntu has a snap");
+            return None;
         }
+        Some(Self {
+            folder: folder.to_owned(),
+        })
     }
 
     pub(crate) fn show(&self, page: &str, width: u32, dark: bool) -> Seen {
