@@ -129,7 +129,8 @@ unpack_kernel() {
 }
 
 download_captures() {
-	(cd "$work/files" && apt apt-get source --download-only "$name" >&2)
+	# The tests are upstream's.
+	(cd "$work/files" && apt apt-get source --download-only --tar-only "$name" >&2)
 }
 
 unpack_captures() {
