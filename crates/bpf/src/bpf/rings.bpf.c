@@ -62,17 +62,20 @@ static __always_inline void see(const struct net_device *dev, __u32 queue, __u64
 	struct tun_file *file;
 	__s64 found, size;
 	__u64 waiting;
-	__u64 bucket;
+	__u64 bucket, at;
 	struct seen *seen;
 	int producer;
 	void **places, *slot;
 
 	if (!queues)
 		return;
-	/* As the driver chooses. */
+	/* As the driver chooses. With clang 18 the verifier has a bound of the lower half only, unless
+	 * all 64 bits are compared. */
 	queue %= queues;
-	if (queue >= MOST_QUEUES ||
-	    bpf_core_read(&file, sizeof(file), &tun->tfiles[queue]) || !file)
+	at = queue;
+	barrier_var(at);
+	if (at >= MOST_QUEUES ||
+	    bpf_core_read(&file, sizeof(file), &tun->tfiles[at]) || !file)
 		return;
 	size = BPF_CORE_READ(file, tx_ring.size);
 	producer = BPF_CORE_READ(file, tx_ring.producer);
