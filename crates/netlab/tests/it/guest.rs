@@ -289,7 +289,7 @@ fn a_guest_that_does_not_come_up_is_an_error_with_its_console() {
 
 /// Starts a guest with a QEMU that aborts the first time.
 #[test]
-#[ignore = "a_qemu_that_aborts_is_started_once_more runs it"]
+#[ignore = "a_qemu_that_aborts_is_started_once_more runs it in a process of its own"]
 fn survivor() {
     let mut config = config("survivor");
     config.acceleration = Acceleration::Require(Accelerator::Tcg);
