@@ -116,6 +116,13 @@ pub fn interfaces(namespace: &Namespace) -> Vec<String> {
     names
 }
 
+/// Reports whether this machine runs Ubuntu, whose packages differ from Debian's.
+#[must_use]
+pub fn is_ubuntu() -> bool {
+    let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    release.lines().any(|line| line == "ID=ubuntu")
+}
+
 /// Skips the calling test because the user has not provided what it needs: root, or a package.
 ///
 /// The skip is printed and recorded in the file that [`SKIPPED`] names.

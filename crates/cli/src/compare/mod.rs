@@ -99,8 +99,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     serve::lost(far.as_ref())
 }
 
+/// Returns the number of turns of a round.
+fn turns(contests: &[Contest]) -> usize {
+    contests.iter().map(|contest| contest.series.len()).sum()
+}
+
 fn plan(args: &Args, bed: &Bed, contests: &[Contest]) -> String {
-    let turns: usize = contests.iter().map(|contest| contest.series.len()).sum();
+    let turns = turns(contests);
     let round = args.bench.turn() * u32::try_from(turns).unwrap_or(u32::MAX);
     let total = match args.rounds {
         Some(rounds) => round * rounds,
@@ -122,11 +127,11 @@ fn interleave(args: &Args, bed: &Bed, contests: &mut [Contest], stop: &Stop) -> 
         .with_style(ProgressStyle::with_template("{spinner} {elapsed} {msg}").expect("a constant template"));
     let started = Instant::now();
     let mut until = args.until_ci.clone();
-    let turns: usize = contests.iter().map(|contest| contest.series.len()).sum();
+    let max_repeats = turns(contests).div_ceil(TURNS_PER_REPEAT);
     let mut round = 0;
     loop {
         let begin = Instant::now();
-        let mut repeats = turns.div_ceil(TURNS_PER_REPEAT);
+        let mut repeats = max_repeats;
         for contest in &mut *contests {
             let (operation, frame_bytes) = (contest.operation, contest.frame_bytes);
             // Every other round backwards: nobody always comes after the same neighbour.

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use ringside_bpf::{Generator, GeneratorOptions, Sent, Sink};
-use ringside_measure::compare::STEAL_LIMIT;
+use ringside_measure::compare::Round;
 use ringside_measure::latency::{Latency, Summary};
 use ringside_measure::probe::{Clock, HEADER_LEN, Kind, Probe};
 use ringside_measure::schema::Responsiveness;
@@ -64,9 +64,13 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// Reports whether the hypervisor took at most [`STEAL_LIMIT`] of the CPU time.
+    /// Reports whether the turn counts, as [`Round::is_quiet`] does for one of its figures.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.steal <= STEAL_LIMIT
+        let round = Round {
+            value: self.pps,
+            steal: self.steal,
+        };
+        round.is_quiet()
     }
 }
 

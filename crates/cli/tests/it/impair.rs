@@ -384,7 +384,7 @@ fn iperf3_is_witness() {
     ] {
         let row = wire(tag);
         let impair = start_box(&row, &format!("{options} --match udp:5201 --only there"));
-        // The 256 packets that a veth queues are a second of these, more than a CPU is away at a time.
+        // A veth queues 256 packets, which is a second of these. No CPU is away for so long.
         let udp = iperf3(&row, "-u -b 1M -l 500 -k 1003");
         let boxed = finish(impair, &row);
         let [there, back] = directions(&boxed).map(|way| way.counts);

@@ -40,8 +40,9 @@ pub(crate) fn unanswered(from: &Tenant, to: IpAddr) -> Done {
     done
 }
 
-/// Calls a socket that has a time-out until the call is not interrupted. The kernel does not restart
-/// it: it ends with EINTR whenever the thread has other work to do on its way out of the kernel.
+/// Repeats a call of a socket with a time-out while it ends with EINTR.
+///
+/// The kernel does not restart such a call after a stop, or after other work of the thread.
 pub(crate) fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {

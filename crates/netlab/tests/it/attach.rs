@@ -73,8 +73,9 @@ fn what_is_made_is_removed() {
     }
 }
 
-/// Closes a listener and waits until its socket refuses connections. A child that another thread has
-/// forked holds the listener, too, until it executes its program.
+/// Closes a listener and waits until its socket refuses connections.
+///
+/// A child that another thread has forked holds the listener, too, until it executes its program.
 fn close(listener: UnixListener, path: &Path) {
     drop(listener);
     let is_refused = || UnixStream::connect(path).is_err();

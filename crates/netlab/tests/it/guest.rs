@@ -10,7 +10,8 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use ringside_netlab::guest::{Acceleration, Accelerator, Agent, Guest, GuestConfig, Kernel, Model, Nic, Wire};
+use ringside_netlab::guest::{Acceleration, Accelerator};
+use ringside_netlab::guest::{Agent, Guest, GuestConfig, Kernel, Model, Nic, Wire};
 use ringside_netlab::testing::{REPEATS, copy_program, has_root};
 use ringside_netlab::{Error, GuestTap, Namespace, wait_until};
 use ringside_nic::clock::Timestamp;

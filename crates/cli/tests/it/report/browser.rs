@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringside_netlab::testing::skip_unsupported;
+use ringside_netlab::testing::{is_ubuntu, skip_unsupported};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -49,9 +49,7 @@ impl Browser {
     /// without its own services.
     #[track_caller]
     pub(crate) fn new(folder: &Path) -> Option<Self> {
-        let is_there = Command::new("chromium").arg("--version").output().is_ok();
-        let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
-        if !is_there && release.lines().any(|line| line == "ID=ubuntu") {
+        if is_ubuntu() && Command::new("chromium").arg("--version").output().is_err() {
             skip_unsupported("a package of Chromium: Ubuntu has a snap");
             return None;
         }

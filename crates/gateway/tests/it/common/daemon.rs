@@ -167,7 +167,8 @@ impl Daemon {
             }
             let complaint = String::from_utf8_lossy(&output.stderr);
             let is_late = complaint.contains("send it again, which does no harm") && repeats < 2;
-            let is_away = complaint.contains("changes are taken when it is back") && begin.elapsed() < PATIENCE;
+            let is_away = complaint.contains("changes are taken when it is back");
+            let is_away = is_away && begin.elapsed() < PATIENCE;
             assert!(is_late || is_away, "{words:?}: {complaint}");
             eprintln!("sent again: {words:?}: {complaint}");
             repeats += u32::from(is_late);

@@ -9,7 +9,8 @@ use ringside_bpf::testing::of_another_version;
 use ringside_netlab::wait_until;
 
 use crate::bed::{Bed, FAMILIES, Family, Kind, Place};
-use crate::peers::{AtEnd, answered, chat, connect, exchange_during, is_cut_off, unanswered, uninterrupted};
+use crate::peers::uninterrupted;
+use crate::peers::{AtEnd, answered, chat, connect, exchange_during, is_cut_off, unanswered};
 use crate::process::{PATIENCE, Running};
 use crate::ringside::Ringside;
 use crate::tenants::datagrams::Flow;

@@ -1,6 +1,5 @@
 //! Debian 12's own kernel, Linux 6.1, takes all programs of `ringside-bpf` but those that say that they need a newer one.
 
-use std::fs;
 use std::net::Ipv4Addr;
 use std::thread;
 use std::time::Duration;
@@ -12,7 +11,7 @@ use ringside_bpf::{
     dry_run,
 };
 use ringside_netlab::guest::{Agent, Guest, GuestConfig, Kernel};
-use ringside_netlab::testing::skip_unsupported;
+use ringside_netlab::testing::{is_ubuntu, skip_unsupported};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 /// The one of its images for clouds: the same, with fewer drivers.
@@ -23,8 +22,7 @@ const PATIENCE: Duration = Duration::from_mins(15);
 
 #[test]
 fn debian_12s_kernel_takes_the_programs() {
-    let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
-    if release.lines().any(|line| line == "ID=ubuntu") {
+    if is_ubuntu() {
         return skip_unsupported("Debian's kernel: Ubuntu's package servers do not have it");
     }
     let kernel = Kernel::named(DEBIAN_12).expect("a kernel for guests");
