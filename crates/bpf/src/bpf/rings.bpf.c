@@ -74,7 +74,7 @@ static __always_inline void see(const struct net_device *dev, __u32 queue, __u64
 	queue %= queues;
 	at = queue;
 	barrier_var(at);
-	if (at >= MOST_QUEUES ||
+	if (at >= MAX_QUEUES ||
 	    bpf_core_read(&file, sizeof(file), &tun->tfiles[at]) || !file)
 		return;
 	size = BPF_CORE_READ(file, tx_ring.size);

@@ -7,7 +7,7 @@
 
 #include "device.h"
 
-#define MOST_QUEUES 256
+#define MAX_QUEUES 256
 
 struct tun_struct;
 
@@ -25,7 +25,7 @@ struct tun_file {
 } __attribute__((preserve_access_index));
 
 struct tun_struct {
-	struct tun_file *tfiles[MOST_QUEUES];
+	struct tun_file *tfiles[MAX_QUEUES];
 	unsigned int numqueues;
 	struct net_device *dev;
 } __attribute__((preserve_access_index));
