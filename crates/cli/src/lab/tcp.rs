@@ -22,7 +22,7 @@ use super::bed::Course;
 use super::threads::Threads;
 use super::udp;
 use crate::output;
-use crate::peer::limit_window;
+use crate::peer::{limit_unsent, limit_window};
 use crate::stop::Stop;
 
 /// Of the sink for the first load; in a guest and on another machine there is this one alone, for all of them.
@@ -149,7 +149,13 @@ fn run(mut connection: TcpStream, stream: Stream, end: &AtomicBool, counts: &Cou
     };
     connection.write_all(&header(request, answer))?;
     match stream {
-        Stream::Bulk { bits_per_s, .. } => bulk(connection, bits_per_s, end, counts),
+        Stream::Bulk { bits_per_s, window } => {
+            if let Some(bytes) = window {
+                // At a small window megabytes that wait would take longer than the sink is waited for.
+                limit_unsent(&connection, bytes)?;
+            }
+            bulk(connection, bits_per_s, end, counts)
+        }
         Stream::Requests { per_s, .. } => {
             let sizes = [request, answer].map(|bytes| bytes as usize);
             requests(connection, sizes, per_s, end, counts)
@@ -349,10 +355,7 @@ fn serve(mut connection: TcpStream, end: &AtomicBool) -> Result<()> {
     let window = answer;
     let [request, answer] = [request, answer].map(|bytes| (bytes as usize).min(super::plan::MOST_REQUEST));
     if request == 0 {
-        if window != 0 {
-            limit_window(&connection, window)?;
-        }
-        let came = drain(&mut connection, has_to_end)?;
+        let came = drain(&mut connection, window, has_to_end)?;
         write(&mut connection, &came.to_be_bytes(), has_to_end)?;
         return Ok(());
     }
@@ -365,10 +368,13 @@ fn serve(mut connection: TcpStream, end: &AtomicBool) -> Result<()> {
     Ok(())
 }
 
-/// All that comes, until the other end has no more.
-fn drain(connection: &mut TcpStream, has_to_end: impl Fn() -> bool) -> io::Result<u64> {
+/// Receives until the other end has no more, at a window unless it is 0. Returns the number of bytes.
+fn drain(connection: &mut TcpStream, window: u32, has_to_end: impl Fn() -> bool) -> io::Result<u64> {
     let (mut data, mut came) = (vec![0; 4 * PIECE], 0);
     while !has_to_end() {
+        if window != 0 {
+            limit_window(connection, window)?;
+        }
         match connection.read(&mut data) {
             Ok(0) => break,
             Ok(read) => came += read as u64,

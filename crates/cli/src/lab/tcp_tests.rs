@@ -1,6 +1,9 @@
 //! Streams over the loopback interface.
 
 use std::net::IpAddr;
+use std::process::Command;
+
+use ringside_netlab::testing::wait_until;
 
 use super::*;
 
@@ -47,21 +50,52 @@ fn bulk_keeps_its_rate_and_the_sink_says_what_came() {
     assert!((10_000..=350_000).contains(&sent), "{sent}");
 }
 
+/// Window that the receiver offers to the sender at this port, as `ss` shows it.
+fn offered(port: u16) -> Option<u64> {
+    let port = port.to_string();
+    let sockets = Command::new("ss")
+        .args(["-tinHO", "sport", "=", &port])
+        .output()
+        .expect("ss");
+    let sockets = String::from_utf8(sockets.stdout).expect("text");
+    let window = sockets
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix("snd_wnd:"));
+    window.map(|bytes| bytes.parse().expect("bytes"))
+}
+
 #[test]
-fn a_window_of_a_few_kilobytes_lets_less_through() {
+fn a_window_stays_as_small_as_it_is_set() {
+    const WINDOW: u32 = 128 << 10;
+    /// For many windows: the kernel raises them while data arrives.
+    const BYTES: u64 = 64 << 20;
     let (_sink, at) = open();
-    let sent = |window| {
+    let largest = |window, enough: u64| {
         let stream = Stream::Bulk {
             bits_per_s: None,
             window,
         };
-        let [sent, received, _, silent] = read_all(&run_for(stream, at, Duration::from_millis(200)));
+        let connection = TcpStream::connect(at).expect("connected");
+        let port = connection.local_addr().expect("an address").port();
+        let (end, counts, mut largest) = (AtomicBool::new(false), Counts::default(), 0);
+        thread::scope(|scope| {
+            let done = scope.spawn(|| run(connection, stream, &end, &counts));
+            let is_seen = wait_until(Duration::from_secs(20), || {
+                largest = largest.max(offered(port).unwrap_or(0));
+                largest > enough || read_all(&counts)[0] > BYTES && largest > 0
+            });
+            end.store(true, Ordering::Relaxed);
+            done.join().expect("no panic").expect("a whole stream");
+            assert!(is_seen, "{counts:?}");
+        });
+        let [sent, received, _, silent] = read_all(&counts);
         assert_eq!((received, silent), (sent, 0));
-        sent
+        largest
     };
-    let (whole, limited) = (sent(None), sent(Some(2048)));
-    // Of some gigabytes a second; each two kilobytes wait for their acknowledgement.
-    assert!(limited > 0 && limited * 3 < whole, "{limited} of {whole}");
+    // Twice the size: one segment may raise it before the next read.
+    let limit = 2 * u64::from(WINDOW);
+    let (limited, whole) = (largest(Some(WINDOW), limit), largest(None, limit));
+    assert!(limited <= limit && whole > limit, "{limited} of {whole}");
 }
 
 #[test]

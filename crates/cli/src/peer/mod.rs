@@ -32,11 +32,22 @@ pub(crate) const BATCH: usize = 64;
 /// How long who waits asleep sleeps at the most: the end of its turn is seen then.
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
-/// Has a TCP connection's other end send no more than so many bytes that are not acknowledged: the window that this end offers. The kernel takes
-/// half of its smallest receive buffer, about a kilobyte, at the least.
+/// Limits the receive window that this end of a TCP connection offers (`TCP_WINDOW_CLAMP`).
+///
+/// Receiving raises the limit together with the receive buffer, which grows: set it again after each read. The kernel's minimum is half of its smallest
+/// receive buffer, about a kilobyte.
 pub(crate) fn limit_window(connection: &TcpStream, bytes: u32) -> io::Result<()> {
+    set_tcp_option(connection, libc::TCP_WINDOW_CLAMP, bytes)
+}
+
+/// Limits what waits in the send buffer before it is sent for the first time (`TCP_NOTSENT_LOWAT`).
+pub(crate) fn limit_unsent(connection: &TcpStream, bytes: u32) -> io::Result<()> {
+    set_tcp_option(connection, libc::TCP_NOTSENT_LOWAT, bytes)
+}
+
+fn set_tcp_option(connection: &TcpStream, name: libc::c_int, bytes: u32) -> io::Result<()> {
     let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
-    sys::set_option(connection.as_fd(), libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, bytes)
+    sys::set_option(connection.as_fd(), libc::IPPROTO_TCP, name, bytes)
 }
 
 /// One end of a path, opened for one operation, used by one thread.
