@@ -350,7 +350,8 @@ impl Run<'_> {
         let drained = Instant::now() + DRAIN;
         self.board.quiet.store(true, Ordering::Release);
         let is_missing = |run: &Self| run.received < run.board.sent.load(Ordering::Acquire);
-        while Instant::now() < drained && (is_missing(self) || !self.waiting.is_empty()) {
+        // The sender may send one more: what it has sent is known when it has ended.
+        while Instant::now() < drained && (!has_ended() || is_missing(self) || !self.waiting.is_empty()) {
             thread::sleep(READ);
             self.take()?;
         }
