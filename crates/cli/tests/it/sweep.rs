@@ -218,10 +218,10 @@ fn each_objective_has_figures() {
         ("rtt-p50", "rtt_p50_ns", Operation::Ping),
         ("cpu-per-packet", "cpu_ns", Operation::Rx),
     ] {
-        // A thread that is kept from its CPU for a whole turn has no figure for it.
+        // A thread that is kept from its CPU for a whole turn has no figure for it: turns are longer than most such times.
         measured(|| {
             let line = format!(
-                "--lab veth --for {objective} --rounds 1 --confirm 1 --slot-ms 100 --halving --knob batch=8,64 --knob frames=512,1024,2048 --json"
+                "--lab veth --for {objective} --rounds 1 --confirm 1 --slot-ms 160 --halving --knob batch=8,64 --knob frames=512,2048 --json"
             );
             let done = sweep(&line).end();
             if !done.status.success() {
@@ -239,7 +239,7 @@ fn each_objective_has_figures() {
             assert_eq!(found.frame_bytes, if operation == Operation::Ping { 82 } else { 64 });
             let figures = found.configurations.iter().filter(|one| one.figure.is_some()).count();
             expect(
-                figures > 3,
+                figures > 2,
                 format_args!("{objective}: {figures} configurations with figures"),
             )
         });

@@ -100,7 +100,9 @@ fn check(path: &TracedPath) {
     }
     let last = path.stages.last().expect("stages");
     assert_eq!(last.stage, Stage::Remainder, "{what}");
-    assert!(last.part_percent < 5.0, "{what}");
+    // One packet whose CPU was taken away on its way may have a long one.
+    let packets = last.times.map_or(0, |times| times.samples);
+    assert!(last.part_percent < 5.0 || packets * 20 < path.traced_packets, "{what}");
 }
 
 fn stages(path: &TracedPath) -> Vec<Stage> {

@@ -5,7 +5,7 @@ use crate::common::{assert_clean, lab, ringside, run, start_receiver};
 use ringside_measure::compare::Round;
 use ringside_measure::schema::{LoadCondition, LoadKind, RunResult};
 use ringside_netlab::End;
-use ringside_netlab::testing::is_root;
+use ringside_netlab::testing::{expect, is_root, measured};
 
 fn conditions(result: &RunResult) -> Vec<&LoadCondition> {
     let under_load = result.under_load.as_ref().expect("asked for");
@@ -113,12 +113,14 @@ fn a_command_loads_the_path_and_ends_with_its_turn() {
     let lab = lab("loadcmd", 1);
     let _echo = start_receiver(&lab.b, "echo {}");
     let to = lab.b.ipv4;
-    let ping = format!("ping {{}} --to {to} --under-load=foreign --rounds 1 --time 1 --json");
+    let ping = format!("ping {{}} --to {to} --under-load=foreign --rounds 1 --time 2 --json");
     let flood = format!("ping -q -f {to}; sleep 7131");
-    let result = with_command(&lab.a, &ping, &flood).end().good().result();
-    let all = conditions(&result);
-    assert_eq!(all[1].load.as_deref(), Some(&*flood));
-    assert!(all[1].link_tx_pps > all[0].link_tx_pps, "{all:#?}");
+    measured(|| {
+        let result = with_command(&lab.a, &ping, &flood).end().good().result();
+        let all = conditions(&result);
+        assert_eq!(all[1].load.as_deref(), Some(&*flood));
+        expect(all[1].link_tx_pps > all[0].link_tx_pps, format_args!("{all:#?}"))
+    });
     let left = std::process::Command::new("pgrep")
         .args(["-f", "sleep 7131"])
         .output()

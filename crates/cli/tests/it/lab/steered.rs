@@ -187,7 +187,7 @@ fn what_iperf3_did_is_beside_what_it_was_asked_for() {
         format!("[[load]]\nname = {name:?}\nkind = {kind:?}\nfrom = \"left\"\nto = \"right\"\n{keys}\n")
     };
     let content = [
-        "rounds = 1\nturn = \"400ms\"\nsettle = \"10ms\"\n",
+        "rounds = 1\nturn = \"1s\"\nsettle = \"10ms\"\n",
         HOSTS,
         &load("tcp", "iperf3-tcp", "bitrate = \"8M\""),
         &load("udp", "iperf3-udp", "bitrate = \"2M\"\nstreams = 2\nsize = 500"),

@@ -191,6 +191,10 @@ pub(crate) fn configure(folder: &Folder, endpoint: &str, more_of_etcd: &str, mor
     if !more.contains("[metrics]") {
         text.push_str("[metrics]\nenabled = false\n");
     }
+    if !more.contains("[connections") {
+        // The default's 140 MB take as long as all else of a start.
+        text.push_str("[connections]\nlimit = 10000\n");
+    }
     let path = folder.join("gateway.toml");
     std::fs::write(&path, text).unwrap();
     path

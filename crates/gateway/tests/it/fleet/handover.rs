@@ -31,7 +31,7 @@ fn one(etcd: &Etcd, name: &str, authority: &Authority) -> One {
     let more = format!(
         "[fleet]\nname = \"{name}\"\naddresses = [\"192.0.2.1\"]\napi = \"{api}\"\nlease-seconds = 10\n\
          [api.tcp]\nlisten = \"127.0.0.1:{port}\"\ncertificate = {:?}\nkey = {:?}\nclient-ca = {:?}\n\
-         [metrics]\nlisten = \"127.0.0.1:{metrics}\"\n",
+         [metrics]\nlisten = \"127.0.0.1:{metrics}\"\n[connections]\nlimit = 1000000\n",
         file("gateway.pem"),
         file("gateway.key"),
         file("ca.pem"),

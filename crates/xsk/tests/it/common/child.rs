@@ -81,7 +81,12 @@ pub fn said(command: &mut Command) -> String {
         .lines()
         .filter_map(|line| Some(line.split_once("says: ")?.1))
         .collect();
-    assert!(output.status.success() && !said.is_empty(), "{}\n{text}", output.status);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && !said.is_empty(),
+        "{}\n{text}\n{errors}",
+        output.status
+    );
     said.join("\n")
 }
 
