@@ -2,13 +2,17 @@
 //!
 //! A process is told from a later one with its number by its start time, in clock ticks since boot.
 
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use ringside_nic::{process, state_dir};
+use rustix::fs::{Mode, fchmod};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+
+/// Connections that may wait.
+const BACKLOG: i32 = 128;
 
 /// A socket that is there. Whether anybody listens is another question.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,11 +39,19 @@ impl Socket {
         // A process has one run at a time, but tests of the same process may have several.
         let path = directory.join(format!("live-{pid}-{start}.sock"));
         _ = fs::remove_file(&path);
-        let listener = UnixListener::bind(&path)?;
-        let socket = Self { listener, path };
-        fs::set_permissions(&socket.path, Permissions::from_mode(0o600))?;
-        Ok(socket)
+        let listener = bind_private(&path)?;
+        Ok(Self { listener, path })
     }
+}
+
+/// Listens on a socket with mode 600. The file has this mode from the start: the kernel takes it from
+/// the socket (`unix_bind_bsd()` in net/unix/af_unix.c).
+fn bind_private(path: &Path) -> io::Result<UnixListener> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    listen(&socket, BACKLOG)?;
+    Ok(UnixListener::from(socket))
 }
 
 impl Drop for Socket {
@@ -93,6 +105,29 @@ fn sweep(directory: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn a_socket_is_for_its_user_alone_from_the_start() {
+        let directory = std::env::temp_dir().join(format!("rs-private-{}", std::process::id()));
+        fs::create_dir(&directory).unwrap();
+        let watch = inotify::init(CreateFlags::NONBLOCK).unwrap();
+        inotify::add_watch(&watch, &directory, WatchFlags::CREATE | WatchFlags::ATTRIB).unwrap();
+        let path = directory.join("socket");
+        let listener = bind_private(&path).unwrap();
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        _ = UnixStream::connect(&path).unwrap();
+        let mut buffer = [std::mem::MaybeUninit::uninit(); 512];
+        let mut events = inotify::Reader::new(&watch, &mut buffer);
+        let [first, second] = [(); 2].map(|()| events.next().map(|event| event.events()));
+        fs::remove_file(&path).unwrap();
+        fs::remove_dir(&directory).unwrap();
+        drop(listener);
+        assert_eq!(mode & 0o777, 0o600);
+        // The mode was not changed after the file was there.
+        assert_eq!((first, second), (Ok(ReadFlags::CREATE), Err(rustix::io::Errno::AGAIN)));
+    }
 
     #[test]
     fn only_what_is_dead_and_deaf_is_removed() {
