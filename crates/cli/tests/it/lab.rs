@@ -227,7 +227,7 @@ fn a_short_run_has_a_matrix_json_and_a_report() {
     let (_alone, scratch) = (alone(), Scratch::new());
     let load = "[[load]]\nname = \"stream\"\nkind = \"udp\"\nfrom = \"right\"\nto = \"left\"\nrate = 5000\n";
     let content = [
-        "title = \"Three ways & <more>\"\nrounds = 2\nturn = \"100ms\"\nsettle = \"20ms\"\n",
+        "title = \"Three ways & <more>\"\nrounds = 2\nturn = \"300ms\"\nsettle = \"20ms\"\n",
         HOSTS,
         load,
         &probe("udp", "with = \"udp\""),

@@ -270,7 +270,7 @@ fn interfaces_are_left_as_they_were() {
     let deferred = deferral();
     let mut command = host.command(env!("CARGO_BIN_EXE_ringside"));
     let line =
-        "sweep --interface veth-a,veth-b --rounds 1 --confirm 1 --slot-ms 40 --knob napi-defer=default,2:200 --json";
+        "sweep --interface veth-a,veth-b --rounds 1 --confirm 1 --slot-ms 160 --knob napi-defer=default,2:200 --json";
     command.args(line.split_whitespace());
     let found = result(&Running::new(command).end().good());
     check(&found);

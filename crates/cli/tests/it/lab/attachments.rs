@@ -40,7 +40,7 @@ fn what_this_machine_cannot_have_is_a_row_with_the_reason() {
     let (_alone, scratch) = (alone(), Scratch::new());
     let state = State::new(&scratch);
     // More than one round: what is not to be had is given up, and one quiet turn is needed of the way without a guest.
-    let mut content = ["rounds = 3\nturn = \"100ms\"\nsettle = \"1ms\"\n", HOSTS].concat();
+    let mut content = ["rounds = 3\nturn = \"250ms\"\nsettle = \"1ms\"\n", HOSTS].concat();
     content += "[[host]]\nname = \"me\"\nplace = \"here\"\n\
                 [[guest]]\nname = \"vfio\"\nhost = \"me\"\nattachment = \"vfio\"\npci = \"ffff:1f:1f.7\"\naddress = \"192.0.2.7/24\"\n";
     let mut lacks = vec![

@@ -24,7 +24,7 @@ fn another_machine_answers_by_its_server() {
     let server = common::start(&hosts.b, "serve {} --insecure --trace");
     server.wait_for("UDP port");
     let mut content = format!(
-        "rounds = 2\nturn = \"100ms\"\nsettle = \"10ms\"\n[[host]]\nname = \"me\"\nplace = \"here\"\n\
+        "rounds = 2\nturn = \"250ms\"\nsettle = \"10ms\"\n[[host]]\nname = \"me\"\nplace = \"here\"\n\
          [[host]]\nname = \"far\"\nserve = \"{}\"\n",
         hosts.b.ipv4
     );

@@ -236,7 +236,7 @@ fn probes_have_the_priority_that_the_file_gives_them() {
         probe(name, &keys)
     };
     let content = [
-        "rounds = 1\nturn = \"100ms\"\nsettle = \"10ms\"\n",
+        "rounds = 1\nturn = \"250ms\"\nsettle = \"10ms\"\n",
         HOSTS,
         steering,
         &with("udp", "with = \"udp\""),
