@@ -13,7 +13,8 @@ use crate::tenants::on;
 const fn quiet(how: Ringside) -> Kind {
     Kind::Ringside(Ringside {
         more: "[log]\nlevel = \"info\"",
-        patience: 100,
+        // Longer than a CPU is away at a time, or the first packet to a host is lost.
+        patience: 1500,
         ..how
     })
 }
