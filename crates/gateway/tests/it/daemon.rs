@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::common;
 use crate::common::daemon::{Daemon, binary, configure, free_port, put_neighbor, refusal};
 use crate::common::{Folder, certificate};
+use crate::peers::uninterrupted;
 use ringside_gateway::proto::GetHealthRequest;
 use ringside_gateway::proto::operation_service_client::OperationServiceClient;
 use ringside_netlab::testing::copy_program;
@@ -180,7 +181,7 @@ fn the_service_manager_is_told() {
     let expect = |wanted: &str| {
         let mut buffer = [0; 512];
         for _ in 0..100 {
-            let length = socket.recv(&mut buffer).expect(wanted);
+            let length = uninterrupted(|| socket.recv(&mut buffer)).expect(wanted);
             if String::from_utf8_lossy(&buffer[..length]).contains(wanted) {
                 return;
             }

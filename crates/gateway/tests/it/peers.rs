@@ -238,7 +238,7 @@ fn send(mut stream: &TcpStream, seed: u64, enough: &dyn Fn(usize) -> bool) -> (u
 fn receive(mut stream: &TcpStream) -> (usize, Sum) {
     let (mut sum, mut block, mut bytes) = (Sha256::new(), vec![0; 1 << 16], 0);
     loop {
-        match stream.read(&mut block).expect("receives") {
+        match uninterrupted(|| stream.read(&mut block)).expect("receives") {
             0 => return (bytes, sum.finalize().into()),
             length => {
                 sum.update(&block[..length]);

@@ -1,6 +1,7 @@
 //! Open vSwitch between the uplink and a TAP device: a switch of its own, with its own database.
 
 use std::ffi::OsStr;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -274,8 +275,9 @@ impl Files<'_> {
             "-vconsole:warn",
         ]);
         let program = Program::start(self.way, "ovsdb-server", command, &self.folder, ADVICE)?;
-        let socket = PathBuf::from(self.socket());
-        program.wait_until("opened its socket", |_| socket.exists())?;
+        let socket = self.socket();
+        // The file is there a moment before the program listens.
+        program.wait_until("opened its socket", |_| UnixStream::connect(&socket).is_ok())?;
         self.control(&["--no-wait", "init"])?;
         Ok(program)
     }
@@ -289,8 +291,7 @@ impl Files<'_> {
             "-vconsole:info",
         ]);
         let program = Program::start(self.way, "ovs-vswitchd", command, &self.folder, ADVICE)?;
-        let control = PathBuf::from(control);
-        program.wait_until("opened its socket", |_| control.exists())?;
+        program.wait_until("opened its socket", |_| UnixStream::connect(&control).is_ok())?;
         Ok(program)
     }
 

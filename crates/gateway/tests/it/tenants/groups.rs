@@ -6,7 +6,7 @@ use std::time::Duration;
 use ringside_netlab::wait_until;
 
 use crate::bed::{Bed, FAMILIES, Family, Kind, Place, Tenant};
-use crate::peers::{MOMENT, answered, chat, connect, exchange_during, is_cut_off, unanswered};
+use crate::peers::{MOMENT, answered, chat, connect, exchange_during, is_cut_off, unanswered, uninterrupted};
 use crate::process::PATIENCE;
 use crate::tenants::on;
 
@@ -291,7 +291,7 @@ fn who_is_not_known_may_not_send(kind: Kind) {
         sender.send_to(b"who am I?", (there, 9)).expect("sent");
         if network == 1 {
             // No rules in this one.
-            receiver.recv(&mut [0; 16]).expect("comes");
+            uninterrupted(|| receiver.recv(&mut [0; 16])).expect("comes");
             continue;
         }
         bed.ringside()
@@ -307,7 +307,7 @@ fn who_is_not_known_may_not_send(kind: Kind) {
         bed.ringside().learn(&[card]);
         receiver.set_nonblocking(false).expect("set");
         sender.send_to(b"who am I?", (there, 9)).expect("sent");
-        receiver.recv(&mut [0; 16]).expect("comes");
+        uninterrupted(|| receiver.recv(&mut [0; 16])).expect("comes");
     }
 }
 

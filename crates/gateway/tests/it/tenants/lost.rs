@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 use ringside_netlab::wait_until;
 
 use crate::bed::{Bed, Family, Kind, Place};
-use crate::peers::answered;
+use crate::peers::{answered, uninterrupted};
 use crate::process::PATIENCE;
 use crate::ringside::Ringside;
 use crate::tenants::on;
@@ -40,7 +40,7 @@ fn what_the_kernel_drops_in_the_end_has_a_reason(kind: Kind) {
     let goes_fast = |bed: &mut Bed| {
         let before = bed.ringside().forwarded("fast");
         say(1);
-        receiver.recv(&mut [0; 2]).expect("it comes");
+        uninterrupted(|| receiver.recv(&mut [0; 2])).expect("it comes");
         bed.ringside().forwarded("fast") > before
     };
     assert!(wait_until(PATIENCE, || goes_fast(&mut bed)));

@@ -10,7 +10,7 @@ use ringside_netlab::{Namespace, wait_until};
 use crate::bed::{Bed, Family, Kind, Place, Tenant, ip};
 use crate::common::daemon::put_neighbor;
 use crate::common::metrics::scrape;
-use crate::peers::{answered, chat, connect, exchange};
+use crate::peers::{answered, chat, connect, exchange, uninterrupted};
 use crate::process::PATIENCE;
 use crate::ringside::Ringside;
 use crate::tenants::on;
@@ -153,7 +153,8 @@ fn what_is_sent_is_counted(kind: Kind) {
     let (sender, receiver) = (bind(from, 0), bind(to, PORT));
     let say = || {
         sender.send_to(&[0; BYTES], (to.card.v4, PORT)).expect("sent");
-        assert_eq!(receiver.recv(&mut [0; BYTES + 1]).expect("it comes"), BYTES);
+        let came = uninterrupted(|| receiver.recv(&mut [0; BYTES + 1]));
+        assert_eq!(came.expect("it comes"), BYTES);
     };
     // As soon as it is in the cache.
     let goes_its_way = || {
