@@ -109,7 +109,7 @@ fn stages(path: &TracedPath) -> Vec<Stage> {
     path.stages.iter().map(|stage| stage.stage).collect()
 }
 
-/// The median of a stage, in milliseconds; 0 where no packet had it.
+/// The median of a stage, in milliseconds; 0 where fewer than 20 packets had it.
 fn median_ms(stage: &StageResult) -> f64 {
     stage
         .times
@@ -117,13 +117,22 @@ fn median_ms(stage: &StageResult) -> f64 {
         .map_or(0.0, |ns| ns as f64 / MS)
 }
 
+/// The median of a stage, or the mean of fewer than 20 packets, in milliseconds.
+fn typical_ms(stage: &StageResult) -> f64 {
+    stage
+        .times
+        .map_or(0.0, |times| times.p50_ns.map_or(times.mean_ns, |ns| ns as f64) / MS)
+}
+
 /// Checks the median of one stage of the first hop, and that every other median is below a quarter.
+///
+/// A receiver that lost its CPU finds packets there and does not sleep: fewer than 20 have a wake-up then.
 fn check_delay(path: &TracedPath, stage: Stage, at_least_ms: f64) -> Result<(), Off> {
     let is_it = |other: &&StageResult| (other.hop, other.stage) == (0, stage);
     let found = path.stages.iter().find(is_it);
     let found = found.unwrap_or_else(|| panic!("no such stage in {path:#?}"));
     expect(
-        median_ms(found) >= at_least_ms,
+        typical_ms(found) >= at_least_ms,
         format_args!("{at_least_ms} ms: {path:#?}"),
     )?;
     for other in path.stages.iter().filter(|other| !is_it(other)) {
@@ -437,12 +446,15 @@ fn a_slow_forwarder_with_xdp_sockets_is_found_between_the_hops() {
     assert_clean(&row.left.b);
 }
 
+/// How long the hog takes its CPU at a time.
+const HOG: Duration = Duration::from_millis(6);
+
 /// Takes its CPU from everybody who has no real-time priority, most of the time.
 fn hog(cpu: usize, end: &AtomicBool) {
     take_cpu(cpu);
     while !end.load(Ordering::Relaxed) {
         let begun = Instant::now();
-        while begun.elapsed() < Duration::from_millis(6) {
+        while begun.elapsed() < HOG {
             std::hint::spin_loop();
         }
         thread::sleep(Duration::from_micros(1500));
@@ -470,10 +482,20 @@ fn a_hog_on_the_receivers_cpu_is_found_in_the_wake_up_and_named() {
         let path = only(&result);
         check_delay(path, Stage::From(Point::Waking), 1.0)?;
         let slow = path.slow.as_ref().expect("a slowest packet");
-        // Who takes a CPU for long may be named instead of the hog.
-        let is_hog = |culprit: &&Culprit| culprit.kind == DisturberKind::Task && culprit.name == "trace-hog";
-        let hog = slow.culprits.iter().find(is_hog);
-        expect(hog.is_some_and(|hog| hog.slow_mean_ns > MS), format_args!("{slow:#?}"))
+        // Another task that takes the CPU for longer at a time may be named instead.
+        let least_ms = |task: &Culprit| {
+            if task.name == "trace-hog" {
+                1.0
+            } else {
+                HOG.as_secs_f64() * 1000.0
+            }
+        };
+        let mut tasks = slow
+            .culprits
+            .iter()
+            .filter(|culprit| culprit.kind == DisturberKind::Task);
+        let is_named = tasks.any(|task| task.slow_mean_ns > least_ms(task) * MS);
+        expect(is_named, format_args!("{slow:#?}"))
     });
 }
 
