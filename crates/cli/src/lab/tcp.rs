@@ -151,7 +151,7 @@ fn run(mut connection: TcpStream, stream: Stream, end: &AtomicBool, counts: &Cou
     match stream {
         Stream::Bulk { bits_per_s, window } => {
             if let Some(bytes) = window {
-                // At a small window megabytes that wait would take longer than the sink is waited for.
+                // Unsent megabytes would take longer than END at a small window.
                 limit_unsent(&connection, bytes)?;
             }
             bulk(connection, bits_per_s, end, counts)
@@ -368,7 +368,8 @@ fn serve(mut connection: TcpStream, end: &AtomicBool) -> Result<()> {
     Ok(())
 }
 
-/// Receives until the other end has no more, at a window unless it is 0. Returns the number of bytes.
+/// Receives until the other end closes and returns the number of bytes. Limits the window unless
+/// `window` is 0.
 fn drain(connection: &mut TcpStream, window: u32, has_to_end: impl Fn() -> bool) -> io::Result<u64> {
     let (mut data, mut came) = (vec![0; 4 * PIECE], 0);
     while !has_to_end() {

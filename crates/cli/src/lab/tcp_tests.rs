@@ -14,13 +14,19 @@ fn open() -> (Sink, SocketAddr) {
     (Sink::open(listener, &[]).expect("a sink"), at)
 }
 
-/// Runs one stream until something has come of it, and then for this long.
+/// Runs one stream for this long.
 fn run_for(stream: Stream, at: SocketAddr, time: Duration) -> Counts {
+    run_during(stream, at, |_, _| thread::sleep(time))
+}
+
+/// Runs one stream while `body` runs, which gets the sender's port and its counts.
+fn run_during(stream: Stream, at: SocketAddr, body: impl FnOnce(u16, &Counts)) -> Counts {
     let connection = TcpStream::connect(at).expect("connected");
+    let port = connection.local_addr().expect("an address").port();
     let (end, counts) = (AtomicBool::new(false), Counts::default());
     thread::scope(|scope| {
         let done = scope.spawn(|| run(connection, stream, &end, &counts));
-        thread::sleep(time);
+        body(port, &counts);
         end.store(true, Ordering::Relaxed);
         done.join().expect("no panic").expect("a whole stream");
     });
@@ -75,19 +81,14 @@ fn a_window_stays_as_small_as_it_is_set() {
             bits_per_s: None,
             window,
         };
-        let connection = TcpStream::connect(at).expect("connected");
-        let port = connection.local_addr().expect("an address").port();
-        let (end, counts, mut largest) = (AtomicBool::new(false), Counts::default(), 0);
-        thread::scope(|scope| {
-            let done = scope.spawn(|| run(connection, stream, &end, &counts));
-            let is_seen = wait_until(Duration::from_secs(20), || {
+        let (mut largest, mut is_seen) = (0, false);
+        let counts = run_during(stream, at, |port, counts| {
+            is_seen = wait_until(Duration::from_secs(20), || {
                 largest = largest.max(offered(port).unwrap_or(0));
-                largest > enough || read_all(&counts)[0] > BYTES && largest > 0
+                largest > enough || read_all(counts)[0] > BYTES && largest > 0
             });
-            end.store(true, Ordering::Relaxed);
-            done.join().expect("no panic").expect("a whole stream");
-            assert!(is_seen, "{counts:?}");
         });
+        assert!(is_seen, "{counts:?}");
         let [sent, received, _, silent] = read_all(&counts);
         assert_eq!((received, silent), (sent, 0));
         largest

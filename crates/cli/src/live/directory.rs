@@ -44,8 +44,9 @@ impl Socket {
     }
 }
 
-/// Listens on a socket with mode 600. The file has this mode from the start: the kernel takes it from
-/// the socket (`unix_bind_bsd()` in net/unix/af_unix.c).
+/// Listens on a socket whose file is created with mode 600.
+///
+/// The kernel takes the mode from the socket (`unix_bind_bsd()` in net/unix/af_unix.c).
 fn bind_private(path: &Path) -> io::Result<UnixListener> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     fchmod(&socket, Mode::RUSR | Mode::WUSR)?;

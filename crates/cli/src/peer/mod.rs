@@ -34,8 +34,8 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
 /// Limits the receive window that this end of a TCP connection offers (`TCP_WINDOW_CLAMP`).
 ///
-/// Receiving raises the limit together with the receive buffer, which grows: set it again after each read. The kernel's minimum is half of its smallest
-/// receive buffer, about a kilobyte.
+/// The kernel raises the limit when its receive buffer grows: set it again after each read. The
+/// minimum is half of the kernel's smallest receive buffer, about a kilobyte.
 pub(crate) fn limit_window(connection: &TcpStream, bytes: u32) -> io::Result<()> {
     set_tcp_option(connection, libc::TCP_WINDOW_CLAMP, bytes)
 }

@@ -364,7 +364,7 @@ fn a_search_finds_the_rate() {
             };
             let found = &result.tables[0].goals[0];
             let lower = found.lower_pps.expect("a rate");
-            // Without loss no more can be sent in a trial than the rate lets through, and what may wait.
+            // A trial without loss is limited by the rate and the queue.
             let most = 5000 + (1000 + 1) * 1000 / 150;
             assert!(lower <= most, "{method}: {found:#?}");
             expect(lower >= 2500, format_args!("{method}: {found:#?}"))

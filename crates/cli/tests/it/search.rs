@@ -161,7 +161,7 @@ fn rfc2544_with_curve_bursts_and_soak() {
         "search {{}} --to {} --method rfc2544 --loss 5 --curve --burst 2 --soak 0.3s {SHORT}",
         lab.b.ipv4
     );
-    // A search of bursts that are lost now and then has fifteen trials of up to 2 s, each tried once more if it is disturbed.
+    // Each search of bursts has up to 15 trials of up to 2 s. A disturbed trial is repeated once.
     let done = start(&lab.a, &line).end_within(PATIENCE * 6).good();
     let result = result(&done);
     check(&result);

@@ -218,7 +218,7 @@ fn each_objective_has_figures() {
         ("rtt-p50", "rtt_p50_ns", Operation::Ping),
         ("cpu-per-packet", "cpu_ns", Operation::Rx),
     ] {
-        // A thread that is kept from its CPU for a whole turn has no figure for it: turns are longer than most such times.
+        // A turn without a CPU has no figure. Turns are longer than most such times.
         measured(|| {
             let line = format!(
                 "--lab veth --for {objective} --rounds 1 --confirm 1 --slot-ms 160 --halving --knob batch=8,64 --knob frames=512,2048 --json"

@@ -126,7 +126,7 @@ fn typical_ms(stage: &StageResult) -> f64 {
 
 /// Checks the median of one stage of the first hop, and that every other median is below a quarter.
 ///
-/// A receiver that lost its CPU finds packets there and does not sleep: fewer than 20 have a wake-up then.
+/// Where the receiver lost its CPU, it does not sleep, and fewer than 20 packets have a wake-up.
 fn check_delay(path: &TracedPath, stage: Stage, at_least_ms: f64) -> Result<(), Off> {
     let is_it = |other: &&StageResult| (other.hop, other.stage) == (0, stage);
     let found = path.stages.iter().find(is_it);
@@ -446,7 +446,7 @@ fn a_slow_forwarder_with_xdp_sockets_is_found_between_the_hops() {
     assert_clean(&row.left.b);
 }
 
-/// How long the hog takes its CPU at a time.
+/// Time for which the hog keeps its CPU.
 const HOG: Duration = Duration::from_millis(6);
 
 /// Takes its CPU from everybody who has no real-time priority, most of the time.
@@ -483,18 +483,11 @@ fn a_hog_on_the_receivers_cpu_is_found_in_the_wake_up_and_named() {
         check_delay(path, Stage::From(Point::Waking), 1.0)?;
         let slow = path.slow.as_ref().expect("a slowest packet");
         // Another task that takes the CPU for longer at a time may be named instead.
-        let least_ms = |task: &Culprit| {
-            if task.name == "trace-hog" {
-                1.0
-            } else {
-                HOG.as_secs_f64() * 1000.0
-            }
-        };
-        let mut tasks = slow
-            .culprits
-            .iter()
-            .filter(|culprit| culprit.kind == DisturberKind::Task);
-        let is_named = tasks.any(|task| task.slow_mean_ns > least_ms(task) * MS);
+        let is_named = slow.culprits.iter().any(|culprit| {
+            let is_hog = culprit.name == "trace-hog";
+            let least_ns = if is_hog { MS } else { HOG.as_secs_f64() * 1e9 };
+            culprit.kind == DisturberKind::Task && culprit.slow_mean_ns > least_ns
+        });
         expect(is_named, format_args!("{slow:#?}"))
     });
 }

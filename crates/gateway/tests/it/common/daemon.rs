@@ -35,12 +35,18 @@ pub(crate) fn configure(folder: &Folder, store: &str, more: &str) -> PathBuf {
     let mut text = String::new();
     writeln!(text, "[store]\npath = \"{}\"\n[api]", folder.join(store).display()).unwrap();
     writeln!(text, "socket = \"{}\"", folder.join("api.sock").display()).unwrap();
+    write_configuration(folder, text, more)
+}
+
+/// Writes a configuration: `text`, then `more`, then metrics off and room for few connections,
+/// unless `more` has these parts.
+pub(super) fn write_configuration(folder: &Folder, mut text: String, more: &str) -> PathBuf {
     writeln!(text, "{more}").unwrap();
     if !more.contains("[metrics]") {
         text.push_str("[metrics]\nenabled = false\n");
     }
     if !more.contains("[connections") {
-        // The default's 140 MB take as long as all else of a start.
+        // The default's table of 140 MB takes most of the time of a start.
         text.push_str("[connections]\nlimit = 10000\n");
     }
     let path = folder.join("gateway.toml");

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::Folder;
-use super::daemon::{Daemon, binary};
+use super::daemon::{Daemon, binary, write_configuration};
 
 /// How long it may take to start on a machine that has other things to do.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -187,17 +187,7 @@ pub(crate) fn configure(folder: &Folder, endpoint: &str, more_of_etcd: &str, mor
     writeln!(text, "[store]\nkind = \"etcd\"\npath = \"{}\"", path("store.db")).unwrap();
     writeln!(text, "[store.etcd]\nendpoints = [\"{endpoint}\"]\n{more_of_etcd}").unwrap();
     writeln!(text, "[api]\nsocket = \"{}\"", path("api.sock")).unwrap();
-    writeln!(text, "{more}").unwrap();
-    if !more.contains("[metrics]") {
-        text.push_str("[metrics]\nenabled = false\n");
-    }
-    if !more.contains("[connections") {
-        // The default's 140 MB take as long as all else of a start.
-        text.push_str("[connections]\nlimit = 10000\n");
-    }
-    let path = folder.join("gateway.toml");
-    std::fs::write(&path, text).unwrap();
-    path
+    write_configuration(folder, text, more)
 }
 
 /// So that a test sees soon that something is wrong.

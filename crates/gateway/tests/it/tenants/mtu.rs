@@ -60,8 +60,9 @@ fn tells(bed: &mut Bed, most: u32) {
         // Now the sender knows, and asks nobody.
         let done = ping(bed.at(1), to, &format!("-M do -s {} -c 1 -W 2", longest + 1));
         // The ping of Debian 13 does not name the MTU.
-        let names_mtu = done.err.contains("message too long, mtu") && done.err.contains(&most.to_string());
-        assert!(names_mtu || done.err.contains("sendmsg: Message too long"), "{done:#?}");
+        let has = |words: &str| done.err.contains(words);
+        let names_mtu = has("message too long, mtu") && has(&most.to_string());
+        assert!(names_mtu || has("sendmsg: Message too long"), "{done:#?}");
         // Nor does it fragment what it may not, and what it may gets there.
         answered_with(bed.at(1), to, &format!("-s {}", longest + 1));
     }

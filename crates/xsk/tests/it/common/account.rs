@@ -1,8 +1,8 @@
 //! What became of every packet that was sent over a veth pair, by the kernel's counters.
 //!
 //! ```text
-//! sent ─┬─ tx_dropped of the sender's link: no carrier, or the receiver's ring was full (in generic mode a packet
-//!       │      for a link that is about to go down is in rx_dropped, too: `enqueue_to_backlog()`, `bad_dev`)
+//! sent ─┬─ tx_dropped of the sender's link: no carrier, or the receiver's ring was full. In generic
+//!       │      mode, rx_dropped has packets for a link that goes down, too (`enqueue_to_backlog()`)
 //!       ├─ purged: freed with the ring of a receiver that went down or away, which the kernel counts nowhere
 //!       └─ rx_packets of the receiver's link ─┬─ rx_dropped of it: went up the stack, where nobody wants it,
 //!                                             │      or, in native mode, refused by the socket
@@ -115,11 +115,11 @@ impl Account {
             refused
         };
         let purged = taken.checked_sub(not_sent + carried);
-        let mut unread = carried.checked_sub(lost + received);
-        if path == Path::Generic && unread.is_none() && lost + received - carried <= not_sent {
-            // Counted by both ends.
-            unread = Some(0);
-        }
+        let accounted = lost + received;
+        // Packets that both ends counted, if there are any.
+        let twice = accounted.saturating_sub(carried);
+        let may_be = path == Path::Generic && twice <= not_sent;
+        let unread = (carried + if may_be { twice } else { 0 }).checked_sub(accounted);
         let told = format!(
             "{path}: {taken} taken = {not_sent} not sent + {carried} carried + {purged:?} purged; \
              carried = {received} received + {refused} refused + {unread:?} unread; {by_socket} by the socket"
