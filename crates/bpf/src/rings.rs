@@ -21,7 +21,8 @@ const BUCKETS: usize = 65;
 /// The kernel has no counter for that queue, in which packets wait for a guest. Each packet that any interface sends costs a little
 /// more meanwhile.
 ///
-/// Needs a kernel with BTF and a TUN driver in it (or loaded), and CAP_BPF and CAP_PERFMON, or root.
+/// Needs Linux 5.14 with BTF and a TUN driver in it (or loaded), and CAP_BPF and CAP_PERFMON, or
+/// root.
 #[derive(Debug)]
 pub struct TapRings {
     rings: MapHandle,
@@ -66,14 +67,15 @@ impl TapRings {
         })
     }
 
-    /// What was seen at one device so far; None if no packet went there. The namespace is told by the inode of its file
-    /// (`stat -L -c %i /proc/self/ns/net`).
+    /// What was seen at one device so far; None if no packet went there.
+    ///
+    /// `namespace` is the cookie of its network namespace (`SO_NETNS_COOKIE` of a socket there).
     ///
     /// # Errors
     ///
     /// [`Error::Map`] if the kernel refuses the reading.
-    pub fn seen(&self, namespace: u32, ifindex: u32) -> Result<Option<RingSeen>> {
-        let key = [namespace.to_ne_bytes(), ifindex.to_ne_bytes()].concat();
+    pub fn seen(&self, namespace: u64, ifindex: u32) -> Result<Option<RingSeen>> {
+        let key = [namespace, ifindex.into()].map(u64::to_ne_bytes).concat();
         let values = self
             .rings
             .lookup_percpu(&key, MapFlags::ANY)

@@ -128,6 +128,20 @@ impl Namespace {
         &self.path
     }
 
+    /// Its cookie: no other namespace has or gets the same one until the machine restarts.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Namespace`] before Linux 5.14.
+    pub fn cookie(&self) -> Result<u64> {
+        self.try_run(ringside_nic::namespace_cookie)?
+            .map_err(|source| Error::Namespace {
+                operation: "ask for the cookie of",
+                namespace: self.name.clone(),
+                source,
+            })
+    }
+
     /// The namespace as a file descriptor, as `setns` takes it.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {

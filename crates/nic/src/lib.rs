@@ -86,6 +86,7 @@ pub use interface::{Interface, InterfaceAddress};
 pub use irq::{Irq, IrqUse};
 pub use knob::{Coalescing, Knob};
 pub use link::{LinkState, LinkStats, OperState, XdpAttachment, XdpMode};
+pub use namespace::namespace_cookie;
 pub use napi::NapiSettings;
 pub use neighbour::{NeighbourEvent, NeighbourWatch};
 pub use netdev::{

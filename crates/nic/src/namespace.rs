@@ -11,6 +11,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::sys;
 
+/// The cookie of the calling thread's network namespace: no other namespace has or gets the same one
+/// until the machine restarts.
+///
+/// # Errors
+///
+/// `ENOPROTOOPT` before Linux 5.14.
+pub fn namespace_cookie() -> io::Result<u64> {
+    sys::namespace_cookie(sys::ioctl_socket()?.as_fd())
+}
+
 /// What tells a network namespace from all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct NamespaceId {
@@ -25,7 +35,7 @@ impl NamespaceId {
     pub(crate) fn current() -> io::Result<Self> {
         Ok(Self {
             inode: rustix::fs::stat("/proc/thread-self/ns/net")?.st_ino,
-            cookie: sys::namespace_cookie(sys::ioctl_socket()?.as_fd()).ok(),
+            cookie: namespace_cookie().ok(),
         })
     }
 

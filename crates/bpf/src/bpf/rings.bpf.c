@@ -15,9 +15,14 @@ struct sk_buff {
 	__u16 queue_mapping;
 } __attribute__((preserve_access_index));
 
+struct net___5_12 {
+	__u64 net_cookie;
+} __attribute__((preserve_access_index));
+
+/* Inodes of namespaces are given again, cookies are not. */
 struct device {
-	__u32 namespace;
-	__u32 ifindex;
+	__u64 namespace;
+	__u64 ifindex;
 };
 
 /* Rust reads it as u64 in this order. */
@@ -55,8 +60,9 @@ static __always_inline void see(const struct net_device *dev, __u32 queue, __u64
 	/* Behind the structure, aligned to NETDEV_ALIGN: https://elixir.bootlin.com/linux/v6.18/C/ident/netdev_priv */
 	struct tun_struct *tun = (void *)(long)dev + ((bpf_core_type_size(struct net_device) + 31) & ~31ull);
 	__u32 queues = BPF_CORE_READ(tun, numqueues);
+	struct net___5_12 *net = (void *)BPF_CORE_READ(dev, nd_net.net);
 	struct device device = {
-		.namespace = BPF_CORE_READ(dev, nd_net.net, ns.inum),
+		.namespace = BPF_CORE_READ(net, net_cookie),
 		.ifindex = BPF_CORE_READ(dev, ifindex),
 	};
 	struct tun_file *file;

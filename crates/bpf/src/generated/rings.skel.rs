@@ -296,8 +296,8 @@ mod imp {
         #[derive(Debug, Default, Copy, Clone)]
         #[repr(C)]
         pub struct device {
-            pub namespace: u32,
-            pub ifindex: u32,
+            pub namespace: u64,
+            pub ifindex: u64,
         }
         #[derive(Debug, Copy, Clone)]
         #[repr(C)]
@@ -366,7 +366,7 @@ mod imp {
         #[derive(Debug, Copy, Clone)]
         #[repr(C)]
         pub struct __anon_net_device_1 {
-            pub net: *mut net,
+            pub net: *mut std::ffi::c_void,
         }
         impl Default for __anon_net_device_1 {
             fn default() -> Self {
@@ -386,16 +386,6 @@ mod imp {
                     kind: std::ptr::null_mut(),
                 }
             }
-        }
-        #[derive(Debug, Default, Copy, Clone)]
-        #[repr(C)]
-        pub struct net {
-            pub ns: ns_common,
-        }
-        #[derive(Debug, Default, Copy, Clone)]
-        #[repr(C)]
-        pub struct ns_common {
-            pub inum: u32,
         }
         #[derive(Debug, Default, Copy, Clone)]
         #[repr(C)]
@@ -453,6 +443,11 @@ mod imp {
                     queue: std::ptr::null_mut(),
                 }
             }
+        }
+        #[derive(Debug, Default, Copy, Clone)]
+        #[repr(C)]
+        pub struct net___5_12 {
+            pub net_cookie: u64,
         }
         #[derive(Debug, Copy, Clone)]
         #[repr(C)]

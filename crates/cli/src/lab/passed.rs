@@ -1,14 +1,12 @@
 //! What passes a guest's attachment: what XDP redirects, what the guest's device takes, and what waits in it.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use ringside_bpf::{RingSeen, TapRings};
 use ringside_measure::schema::{LabRedirected, LabTap, LabWaiting};
+use ringside_netlab::GuestTap;
 use ringside_netlab::attach::{Attachment, Way};
-use ringside_netlab::{GuestTap, Namespace};
 
 use crate::session::nanos;
 
@@ -81,7 +79,7 @@ impl Tap {
             _ => Some(0),
         };
         let seen =
-            |rings: &TapRings| -> Result<Option<RingSeen>> { Ok(rings.seen(number(namespace)?, device.index())?) };
+            |rings: &TapRings| -> Result<Option<RingSeen>> { Ok(rings.seen(namespace.cookie()?, device.index())?) };
         Ok(Self {
             at: Instant::now(),
             packets,
@@ -113,12 +111,6 @@ impl Tap {
             }),
         }
     }
-}
-
-/// By which the kernel tells a namespace from others.
-fn number(namespace: &Namespace) -> Result<u32> {
-    let file = fs::metadata(namespace.path()).context("looking at a namespace")?;
-    u32::try_from(file.ino()).context("the number of a namespace")
 }
 
 /// All turns together.

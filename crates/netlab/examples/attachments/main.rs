@@ -173,8 +173,7 @@ fn rings(taps: &TapRings, path: &Line) -> Outcome<Option<RingSeen>> {
     let Some(tap) = path.attachment.tap() else {
         return Ok(None);
     };
-    let namespace = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(path.lab.b.ns.path())?);
-    Ok(taps.seen(u32::try_from(namespace)?, tap.device.interface.index())?)
+    Ok(taps.seen(path.lab.b.ns.cookie()?, tap.device.interface.index())?)
 }
 
 /// What the guest's device has passed to the guest, and had no room for.
