@@ -168,6 +168,13 @@ impl Backlog {
         }
     }
 
+    /// Waits until the copy has what was put, as long as an answer would.
+    pub(crate) fn wait_until_written(&self) {
+        let waiting = self.lock();
+        let is_behind = |waiting: &mut Waiting| waiting.state == State::Kept && waiting.bytes > 0;
+        drop(self.done.wait_timeout_while(waiting, HANGS, is_behind));
+    }
+
     /// How often the copy was given up, and bytes that wait.
     pub(crate) fn counts(&self) -> (u64, usize) {
         let waiting = self.lock();

@@ -12,6 +12,31 @@ fn answers_do_not_wait_for_a_disk_that_hangs() {
     assert_eq!((backlog.patience(), backlog.problem()), (HANGS, None));
 }
 
+#[test]
+fn a_start_waits_for_what_was_put_but_not_for_a_disk_that_hangs() {
+    let backlog = Backlog::default();
+    let took = || {
+        let began = Instant::now();
+        backlog.wait_until_written();
+        began.elapsed()
+    };
+    assert!(backlog.put(2));
+    assert!(took() >= HANGS);
+    backlog.taken(1);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(HANGS / 8);
+            backlog.written(1);
+        });
+        assert!(took() >= HANGS / 8);
+    });
+    assert_eq!(backlog.counts(), (0, 0));
+    // Nothing more comes of one that was given up.
+    assert!(backlog.put(1));
+    backlog.give_up();
+    assert!(took() < HANGS);
+}
+
 /// Nobody waits for a disk that is slow: what is too much is given up, said, counted, and asked for when the disk has answered.
 #[test]
 fn too_much_is_given_up_and_wanted_again() {

@@ -138,6 +138,8 @@ impl Model {
                 copied.join().expect("the store's thread does not panic");
             }
         });
+        // Lists are to show what was told before the first answer.
+        status.backlog.wait_until_written();
         let model = Self {
             tables,
             jobs,

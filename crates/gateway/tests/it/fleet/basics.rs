@@ -144,6 +144,25 @@ fn who_starts_with_a_copy_has_all_that_changed_before_its_first_packet() {
     }
 }
 
+/// Its copy is slow to take what has changed: lists are not answered before it has.
+#[test]
+fn lists_of_who_starts_with_a_copy_have_all_that_changed() {
+    let etcd = Etcd::start();
+    let (a, b) = (gateway(&etcd), gateway(&etcd));
+    let folder = a.stop();
+    put(&b, "10.0.0.1", "192.0.2.1", "1");
+    let other = rusqlite::Connection::open(folder.join("store.db")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let writes = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(1));
+        other.execute_batch("ROLLBACK").unwrap();
+    });
+    let a = Daemon::start_in(folder);
+    let lists = |gateway: &Daemon| gateway.ok(&["list", "neighbors", "--json"]);
+    assert_eq!(lists(&a), lists(&b), "{}", a.log());
+    writes.join().unwrap();
+}
+
 /// Etcd is killed in the middle of a load: what the client says goes on where it ended.
 #[test]
 fn a_load_that_was_interrupted_goes_on_behind_what_was_put() {
