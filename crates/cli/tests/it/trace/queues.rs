@@ -2,10 +2,6 @@
 
 use super::*;
 
-fn few_are_incomplete(path: &TracedPath) {
-    assert!(path.incomplete_packets * 10 <= path.traced_packets, "{path:#?}");
-}
-
 /// A reader that asks again and again takes most packets before their socket has told of them.
 #[test]
 fn a_reader_that_never_sleeps_has_each_packet_at_once() {
@@ -25,10 +21,14 @@ fn a_reader_that_never_sleeps_has_each_packet_at_once() {
         }
     };
     let every = Duration::from_millis(10);
-    let traced = while_probes_flow(45, &sender, every, take, || listen(45, 0.8));
-    let path = only(&traced);
-    assert_eq!(path.end, Some(Point::Copy), "{path:#?}");
-    // Counted wrongly by one it would be the time from one packet to the next.
-    assert!(path.stages.iter().all(|stage| median_ms(stage) < 5.0), "{path:#?}");
-    few_are_incomplete(path);
+    measured(|| {
+        let traced = while_probes_flow(45, &sender, every, take, || listen(45, 2.4));
+        let path = only(&traced);
+        assert_eq!(path.end, Some(Point::Copy), "{path:#?}");
+        // Counted wrongly by one it would be the time from one packet to the next.
+        assert!(path.stages.iter().all(|stage| median_ms(stage) < 5.0), "{path:#?}");
+        // What lies in the socket at the end is: without its CPU the reader takes nothing.
+        let is_incomplete = path.incomplete_packets * 10 > path.traced_packets;
+        expect(!is_incomplete, format_args!("{path:#?}"))
+    });
 }
