@@ -1,7 +1,7 @@
 //! What tests of networks need beside the test bed.
 
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::panic::Location;
 use std::path::Path;
 use std::process::Command;
@@ -39,6 +39,23 @@ pub fn wait_until(timeout: Duration, mut condition: impl FnMut() -> bool) -> boo
                 .clamp(Duration::from_millis(1), Duration::from_millis(100)),
         );
     }
+}
+
+/// Binds a socket, and tries again while its address is in use, for 10 s at most.
+///
+/// A child that another thread has forked has a copy of every socket until it executes its own
+/// program. Until then the address of a socket that was closed is still in use.
+///
+/// # Panics
+///
+/// When `bind` fails for another reason, or the address stays in use.
+pub fn bound<T>(mut bind: impl FnMut() -> io::Result<T>) -> T {
+    let mut socket = None;
+    wait_until(Duration::from_secs(10), || {
+        let result = socket.insert(bind());
+        !matches!(result, Err(error) if error.kind() == io::ErrorKind::AddrInUse)
+    });
+    socket.expect("one try at least").expect("an address that is free")
 }
 
 /// Copies a program so that it can be started at once.

@@ -1,3 +1,4 @@
+use std::net::UdpSocket;
 use std::process::{Command, Output};
 
 use super::*;
@@ -28,6 +29,28 @@ fn run(test: &str, strict: &str) -> (Output, String) {
     let recorded = fs::read_to_string(&record).unwrap_or_default();
     _ = fs::remove_file(record);
     (done, recorded)
+}
+
+#[test]
+fn an_address_is_waited_for_until_its_last_socket_is_closed() {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    let copy = socket.try_clone().unwrap();
+    drop(socket);
+    assert_eq!(UdpSocket::bind(address).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    let child = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(100));
+        drop(copy);
+    });
+    let socket = bound(|| UdpSocket::bind(address));
+    assert_eq!(socket.local_addr().unwrap(), address);
+    child.join().unwrap();
+}
+
+#[test]
+#[should_panic(expected = "AddrNotAvailable")]
+fn an_address_that_nobody_has_is_not_waited_for() {
+    bound(|| UdpSocket::bind("192.0.2.1:9"));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::common::{MODES, assert_clean, assert_reconciles, lab, lab_with, run, start_receiver};
 use ringside_measure::probe::Clock;
 use ringside_measure::schema::{ChecksumBy, LaunchBy, RunResult, TxStampsResult, Via};
-use ringside_netlab::testing::is_root;
+use ringside_netlab::testing::{bound, is_root};
 use ringside_netlab::{End, VethConfig};
 
 /// What has to add up whatever the machine does.
@@ -91,7 +91,7 @@ fn stamps_and_their_coverage_are_told() {
 
 /// A UDP socket of the other end's kernel: how many datagrams it gets before nothing comes any more.
 fn taken(end: &End, send: impl FnOnce()) -> u64 {
-    let socket = end.run(|| UdpSocket::bind((end.ipv4, 5000))).expect("bound");
+    let socket = end.run(|| bound(|| UdpSocket::bind((end.ipv4, 5000))));
     send();
     socket.set_read_timeout(Some(Duration::from_millis(300))).expect("set");
     let mut count = 0;

@@ -21,7 +21,7 @@ use ringside_measure::latency::Latency;
 use ringside_measure::probe::{Clock, HEADER_LEN, Kind, Probe};
 use ringside_measure::schema::{Outcome, StageResult, TraceResult, TracedPath};
 use ringside_measure::trace::{Culprit, DisturberKind, Point, Stage};
-use ringside_netlab::testing::{Off, expect, has_cpus, has_root, is_root, measured};
+use ringside_netlab::testing::{Off, bound, expect, has_cpus, has_root, is_root, measured};
 use ringside_netlab::{End, Lab};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
@@ -340,7 +340,7 @@ fn while_packets_flow<T>(
 }
 
 fn socket(end: &End, port: u16) -> UdpSocket {
-    let socket = end.run(|| UdpSocket::bind((end.ipv4, port)).expect("a socket"));
+    let socket = end.run(|| bound(|| UdpSocket::bind((end.ipv4, port))));
     socket.set_read_timeout(Some(Duration::from_millis(20))).expect("set");
     socket
 }

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use ringside_netlab::testing::bound;
 use ringside_netlab::{Namespace, wait_until};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -102,18 +103,9 @@ impl Noise {
     }
 }
 
-/// Listens without waiting for who connects. What listened there before may be there still for a while: a child that another test has just
-/// started has a copy of it until it is another program.
+/// Listens without waiting for who connects.
 pub(crate) fn listen(tenant: &Tenant, address: SocketAddr) -> TcpListener {
-    let mut bound = None;
-    let is_tried = || {
-        let listener = tenant.ns.run(|| TcpListener::bind(address));
-        let is_over = !matches!(&listener, Err(error) if error.kind() == ErrorKind::AddrInUse);
-        bound = Some(listener);
-        is_over
-    };
-    wait_until(PATIENCE, is_tried);
-    let listener = bound.expect("tried").expect("listens");
+    let listener = tenant.ns.run(|| bound(|| TcpListener::bind(address)));
     listener.set_nonblocking(true).expect("set");
     listener
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use ringside_netlab::testing::bound;
 use ringside_netlab::{End, Tap};
 use ringside_wire::{geneve, vxlan};
 
@@ -58,7 +59,7 @@ impl Vtep {
     pub(crate) fn start(end: &End, tunnel: Tunnel, ends: (IpAddr, IpAddr), taps: Vec<(u32, Arc<Tap>)>) -> Self {
         let (local, gateway) = ends;
         let port = if tunnel == Tunnel::Geneve { 6081 } else { 4789 };
-        let socket = end.run(|| UdpSocket::bind((local, port))).expect("UDP socket");
+        let socket = end.run(|| bound(|| UdpSocket::bind((local, port))));
         socket.set_read_timeout(Some(LOOK)).expect("time-out");
         let socket = Arc::new(socket);
         let stop = Arc::new(AtomicBool::new(false));

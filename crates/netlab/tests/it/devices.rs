@@ -28,7 +28,7 @@ fn hosts(tag: &str, switch: &Arc<Namespace>, bridge: &Device) -> [Lab; 2] {
 
 /// Sends a datagram from an address of one namespace to one of another.
 fn exchange(from: (&Arc<Namespace>, IpAddr), to: (&Arc<Namespace>, IpAddr)) {
-    let receiver = to.0.run(|| UdpSocket::bind((to.1, 7))).unwrap();
+    let receiver = to.0.run(|| testing::bound(|| UdpSocket::bind((to.1, 7))));
     receiver.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let sender = from.0.run(|| UdpSocket::bind((from.1, 0))).unwrap();
     sender.send_to(b"hello", (to.1, 7)).unwrap();

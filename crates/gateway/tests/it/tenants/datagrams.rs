@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+use ringside_netlab::testing::bound;
 use ringside_netlab::wait_until;
 
 use crate::bed::{Family, Tenant};
@@ -24,7 +25,7 @@ impl Flow {
     pub(crate) fn new((from, to): (&Tenant, &Tenant), family: Family, port: u16) -> Self {
         let bind = |tenant: &Tenant, port| {
             let own = SocketAddr::from((tenant.address(family), port));
-            let socket = tenant.ns.run(|| UdpSocket::bind(own)).expect("UDP socket");
+            let socket = tenant.ns.run(|| bound(|| UdpSocket::bind(own)));
             socket.set_nonblocking(true).expect("set");
             socket
         };

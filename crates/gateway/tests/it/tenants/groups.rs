@@ -3,6 +3,7 @@
 use std::net::{IpAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
+use ringside_netlab::testing::bound;
 use ringside_netlab::wait_until;
 
 use crate::bed::{Bed, FAMILIES, Family, Kind, Place, Tenant};
@@ -284,7 +285,7 @@ fn who_is_not_known_may_not_send(kind: Kind) {
         // Both ends know each other, and what is known of them is in the cache.
         answered(from, there);
         from.device().add_address(address, prefix).expect("address");
-        let bind = |tenant: &Tenant, own| tenant.ns.run(|| UdpSocket::bind((own, 9))).expect("UDP socket");
+        let bind = |tenant: &Tenant, own| tenant.ns.run(|| bound(|| UdpSocket::bind((own, 9))));
         let (sender, receiver) = (bind(from, address), bind(to, there));
         receiver.set_read_timeout(Some(PATIENCE)).expect("time-out");
         let before = bed.ringside().dropped("unknown-sender");

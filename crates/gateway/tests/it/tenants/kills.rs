@@ -6,6 +6,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ringside_netlab::testing::bound;
 use tokio::runtime::Runtime;
 
 use crate::bed::{Bed, Family, Kind, Place, Tenant, Tunnel};
@@ -185,7 +186,7 @@ impl Flow {
         let address = SocketAddr::from((to.address(Family::V4), port));
         let asks = from.ns.run(|| UdpSocket::bind("0.0.0.0:0")).expect("UDP socket");
         asks.connect(address).expect("connects");
-        let echoes = to.ns.run(|| UdpSocket::bind(address)).expect("UDP socket");
+        let echoes = to.ns.run(|| bound(|| UdpSocket::bind(address)));
         asks.set_read_timeout(Some(Duration::from_millis(4))).expect("time-out");
         echoes
             .set_read_timeout(Some(Duration::from_millis(50)))

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use ringside_bpf::Link;
 use ringside_gateway::fleet::shards::record;
 use ringside_gateway_core::shard::{Member, Shard, preferred};
+use ringside_netlab::testing::bound;
 use ringside_netlab::{End, Lab, wait_until};
 use serde_json::Value;
 
@@ -314,7 +315,7 @@ impl Questions {
         let (from, to) = (bed.at(1), bed.at(2));
         let place = SocketAddr::from((to.address(Family::V4), 9000));
         let bind = |tenant: &Tenant, place: SocketAddr| {
-            let socket = tenant.ns.run(|| UdpSocket::bind(place)).expect("a socket");
+            let socket = tenant.ns.run(|| bound(|| UdpSocket::bind(place)));
             socket.set_read_timeout(Some(Duration::from_millis(50))).expect("set");
             socket
         };

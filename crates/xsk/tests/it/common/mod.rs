@@ -12,6 +12,7 @@ pub mod traffic;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ringside_netlab::testing::bound;
 use ringside_netlab::{End, Lab, VethConfig};
 use ringside_xsk::{Direction, Mode, Path, Port, PortBuilder, Queue, QueueOptions, Wait};
 
@@ -235,7 +236,7 @@ pub fn send_one(tx: &mut Queue, data: &[u8]) {
 
 /// A UDP socket of an end's kernel that waits for a second at the most.
 pub fn kernel_socket(end: &End, port: u16) -> std::net::UdpSocket {
-    let socket = end.run(|| std::net::UdpSocket::bind((end.ipv4, port))).expect("bound");
+    let socket = end.run(|| bound(|| std::net::UdpSocket::bind((end.ipv4, port))));
     socket.set_read_timeout(Some(Duration::from_secs(1))).expect("set");
     socket
 }

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use ringside_netlab::testing::is_root;
+use ringside_netlab::testing::{bound, is_root};
 use ringside_netlab::wait_until;
 
 use super::{Fleet, How};
@@ -83,7 +83,7 @@ impl Fleet {
         let (from, to) = (self.bed.at(1), self.bed.at(2));
         let at = |port| SocketAddr::from((to.address(Family::V4), port));
         let listener = listen(to, at(7000));
-        let echoes = to.ns.run(|| UdpSocket::bind(at(9000))).expect("a socket");
+        let echoes = to.ns.run(|| bound(|| UdpSocket::bind(at(9000))));
         echoes.set_read_timeout(Some(Duration::from_millis(50))).expect("set");
         // Who answers goes on until all is answered.
         let [over, all_over] = [AtomicBool::new(false), AtomicBool::new(false)];
