@@ -27,10 +27,11 @@ fn offspring_of(pid: u32) -> Vec<u32> {
     all
 }
 
-fn status(pid: u32, key: &str) -> Option<String> {
+/// The name of a process and the CPUs that it may run on.
+fn status(pid: u32) -> Option<[String; 2]> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix(key))?;
-    Some(line.trim_start_matches(':').trim().to_owned())
+    let value = |key| status.lines().find_map(|line| line.strip_prefix(key));
+    Some([value("Name:")?, value("Cpus_allowed_list:")?].map(|value| value.trim().to_owned()))
 }
 
 /// Runs the lab into a folder and checks that each load runs on its CPU, in the loaded turn only.
@@ -40,14 +41,15 @@ fn run_with_load(scratch: &Scratch, folder: &str) -> Result<(), Off> {
     let (mut seen, mut busy, mut own) = (BTreeSet::new(), false, false);
     let over = wait_until(PATIENCE, || {
         for worker in offspring_of(pid) {
+            let Some([name, cpus]) = status(worker) else { continue };
             // A program's CPUs are set before it is one.
-            if status(worker, "Name").as_deref() == Some("sh") {
-                assert_eq!(status(worker, "Cpus_allowed_list").as_deref(), Some("0"));
+            if name == "sh" {
+                assert_eq!(cpus, "0");
                 own |= process::ran(worker).is_some_and(|(time, cpu)| time > 10_000_000 && cpu == 0);
                 seen.insert(worker);
             }
-            if status(worker, "Name").is_some_and(|name| name.starts_with("stress-ng-cpu")) {
-                assert_eq!(status(worker, "Cpus_allowed_list").as_deref(), Some("1"));
+            if name.starts_with("stress-ng-cpu") {
+                assert_eq!(cpus, "1");
                 seen.insert(worker);
                 busy |= process::ran(worker).is_some_and(|(time, cpu)| time > 10_000_000 && cpu == 1);
             }
