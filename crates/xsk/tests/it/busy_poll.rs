@@ -30,13 +30,16 @@ fn since_6_14() -> bool {
     (numbers.next(), numbers.next()) >= (Some(6), Some(14))
 }
 
-/// Receives by busy-polling until `enough` packets came.
+/// Receives by busy-polling until `enough` packets came, or none for a while.
 fn busily(port: &mut Port, queue: usize, enough: usize) -> Vec<u64> {
     let queue = port.queues_mut().nth(queue).unwrap();
-    let start = std::time::Instant::now();
+    let mut last = std::time::Instant::now();
     let mut got = Vec::new();
-    while got.len() < enough && start.elapsed() < PATIENCE {
+    while got.len() < enough && last.elapsed() < PATIENCE {
         let mut burst = queue.recv(Wait::BusyPoll).unwrap();
+        if !burst.is_empty() {
+            last = std::time::Instant::now();
+        }
         got.extend(burst.iter_mut().filter_map(|packet| common::check(packet.data())));
     }
     got

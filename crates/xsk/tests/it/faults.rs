@@ -17,7 +17,7 @@ use crate::common;
 use std::time::Duration;
 
 use ringside_netlab::VethConfig;
-use ringside_netlab::testing::is_root;
+use ringside_netlab::testing::{Off, is_root, measured};
 use ringside_xsk::Path;
 
 /// Within which everything recovers that can.
@@ -35,14 +35,15 @@ fn successor(queues: u32) -> VethConfig {
 }
 
 /// Runs a test in every mode at the same time, each with a tag of its own for its lab.
-fn in_every_mode(tag: &str, test: impl Fn(Path, &str) + Sync) {
+fn in_every_mode(tag: &str, test: impl Fn(Path, &str) -> Result<(), Off> + Sync) {
     if !is_root() {
         return;
     }
     std::thread::scope(|scope| {
         let modes = common::MODES.map(|path| {
             let test = &test;
-            scope.spawn(move || test(path, &format!("{tag}-{}", path.name())))
+            let tag = format!("{tag}-{}", path.name());
+            scope.spawn(move || measured(|| test(path, &tag)))
         });
         for mode in modes {
             mode.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));

@@ -29,7 +29,11 @@ fn child() {
         fs::write(Path::new(&group).join("cgroup.procs"), "0").expect("joins the group");
     }
     match part.as_str() {
-        "open-port" => say_outcome(Port::builder(interface).open().map(drop)),
+        // The memory of the process before is free when the kernel's worker has freed its queues.
+        "open-port" => {
+            let options = QueueOptions::new().busy_timeout(Duration::from_secs(30));
+            say_outcome(Port::builder(interface).options(options).open().map(drop));
+        }
         "open-queue" => say_outcome(Queue::builder(&interface, 1).open().map(drop)),
         "open-small-queue" => say_outcome(open_small(&interface, 1).map(drop)),
         "open-large-queue" => {

@@ -352,11 +352,9 @@ fn a_killed_process_leaves_nothing_behind() {
         server.0.kill().unwrap();
         let start = Instant::now();
         server.0.wait().unwrap();
-        let gone = wait_until(Duration::from_secs(1), || lab.b.state().unwrap().xdp.is_none());
+        let gone = wait_until(PATIENCE, || lab.b.state().unwrap().xdp.is_none());
         assert!(gone, "a program is still attached after {:?}", start.elapsed());
-        // On a machine that is short of processors the kernel's worker that frees the queue waits its turn.
-        let options = QueueOptions::new().busy_timeout(Duration::from_secs(5));
-        let mut port = case.port(&lab.b, options, |port| port);
+        let mut port = case.port(&lab.b, QueueOptions::new(), |port| port);
         let received = wait_until(PATIENCE, || !only(&mut port).recv(case.wait()).unwrap().is_empty());
         assert!(received, "the new port receives");
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -426,7 +424,7 @@ fn a_child_process_keeps_nothing_open() {
             .spawn()
             .unwrap(),
     );
-    within(Duration::from_secs(3), {
+    within(Duration::from_secs(30), {
         let lab = lab.b.clone();
         move || {
             drop(port);

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::conformance::{lacks, passed, row, row_on, usual};
+use crate::common::conformance::{Case, lacks, passed, row, row_on, usual};
 use crate::common::traffic::{only, queue};
 use crate::common::{collect, open, packet, roomy, send_numbers, within};
+use ringside_netlab::testing::{expect, measured};
 use ringside_xsk::{Error, LinkEvent, Path, Queue, QueueOptions, Wait};
 
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -151,31 +152,39 @@ fn next_event(queue: &mut Queue, wait: Wait) -> LinkEvent {
 #[test]
 fn a_removed_interface_is_told() {
     row("INTERFACE_REMOVED", |case| {
-        let lab = case.lab("k6gone");
-        let mut port = case.port(&lab.a, QueueOptions::new(), |port| port);
-        lab.delete_link().unwrap();
-        within(Duration::from_secs(10), move || {
-            let queue: &mut Queue = only(&mut port);
-            let removed = |result: Result<(), Error>| {
-                let gone = matches!(
-                    result,
-                    Err(Error::LinkGone {
-                        queue,
-                        event: LinkEvent::Removed,
-                        ..
-                    }) if queue == case.queue
-                );
-                assert!(gone, "{result:?}");
-            };
-            // It goes down first, which is told by an empty burst.
-            while let Ok(burst) = queue.recv(Wait::Poll(Duration::from_secs(3))) {
-                assert!(burst.event().is_some(), "nothing is told");
-            }
-            removed(queue.recv(Wait::Spin).map(drop));
-            removed(queue.send_with(1, |slot| assert!(slot.resize(60))).map(drop));
-            let start = Instant::now();
-            drop(port);
-            assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+        measured(|| {
+            let took = remove(case);
+            expect(took < Duration::from_secs(1), format_args!("closing: {took:?}"))
         });
     });
+}
+
+/// Removes the interface under a port, and returns how long closing that takes.
+fn remove(case: Case) -> Duration {
+    let lab = case.lab("k6gone");
+    let mut port = case.port(&lab.a, QueueOptions::new(), |port| port);
+    lab.delete_link().unwrap();
+    within(Duration::from_secs(10), move || {
+        let queue: &mut Queue = only(&mut port);
+        let removed = |result: Result<(), Error>| {
+            let gone = matches!(
+                result,
+                Err(Error::LinkGone {
+                    queue,
+                    event: LinkEvent::Removed,
+                    ..
+                }) if queue == case.queue
+            );
+            assert!(gone, "{result:?}");
+        };
+        // It goes down first, which is told by an empty burst.
+        while let Ok(burst) = queue.recv(Wait::Poll(Duration::from_secs(3))) {
+            assert!(burst.event().is_some(), "nothing is told");
+        }
+        removed(queue.recv(Wait::Spin).map(drop));
+        removed(queue.send_with(1, |slot| assert!(slot.resize(60))).map(drop));
+        let start = Instant::now();
+        drop(port);
+        start.elapsed()
+    })
 }

@@ -4,12 +4,14 @@
 //! concerns links also waits for the one lock of the kernel's for them (`rtnl`), which the end of a namespace alone can hold
 //! for a second. So somebody does next to nothing all the time, and what that takes too long is nobody's fault.
 
+use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ringside_netlab::End;
+use ringside_netlab::testing::{Off, expect};
 use ringside_nic::Interface;
 
 const PAUSE: Duration = Duration::from_millis(5);
@@ -19,6 +21,7 @@ pub struct Bystander {
     stop: Arc<AtomicBool>,
     turns: Arc<Mutex<Turns>>,
     thread: Option<JoinHandle<()>>,
+    noted: Mutex<Vec<String>>,
 }
 
 struct Turns {
@@ -51,7 +54,25 @@ impl Bystander {
             stop,
             turns,
             thread: Some(end.ns.spawn(stand_by).expect("in the namespace")),
+            noted: Mutex::default(),
         }
+    }
+
+    /// Notes if more than this has passed since then, without what everybody had to wait for.
+    #[track_caller]
+    pub fn within(&self, limit: Duration, start: Instant) {
+        let took = self.time_since(start);
+        if took >= limit {
+            let place = Location::caller();
+            let late = format!("{place}: {took:?} of {:?}, {limit:?} allowed", start.elapsed());
+            self.noted.lock().expect("no panic").push(late);
+        }
+    }
+
+    /// Whether all was in time.
+    pub fn in_time(&self) -> Result<(), Off> {
+        let noted = self.noted.lock().expect("no panic");
+        expect(noted.is_empty(), format_args!("{noted:?}"))
     }
 
     /// The time since then, without what everybody had to wait for.

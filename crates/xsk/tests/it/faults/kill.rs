@@ -212,5 +212,6 @@ fn two_hundred_kills_leave_nothing_behind() {
         let balance = back.close(Path::NativeCopy, back.given(), answers.packets(), dropped);
         assert_eq!(balance, Balance::EVEN);
         assert_clean(&lab.b);
+        Ok(())
     });
 }

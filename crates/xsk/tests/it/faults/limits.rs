@@ -41,5 +41,6 @@ fn sixty_four_kilobytes_of_locked_memory_are_enough() {
         let balance = back.close(Path::NativeCopy, counted.own.tx_completed, answers.packets(), kernel);
         assert_eq!(balance, Balance::EVEN);
         assert_clean(&lab.b);
+        Ok(())
     });
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ringside_netlab::testing::{Off, expect, measured};
+use ringside_netlab::testing::{Off, expect};
 use ringside_xsk::Path;
 use rustix::process::Signal;
 
@@ -18,7 +18,7 @@ use super::{RECOVERY, in_every_mode};
 /// then it answers as before.
 #[test]
 fn a_process_that_is_stopped_goes_on_where_it_was() {
-    in_every_mode("stop", |path, tag| measured(|| stop_and_go_on(path, tag)));
+    in_every_mode("stop", stop_and_go_on);
 }
 
 fn stop_and_go_on(path: Path, tag: &str) -> Result<(), Off> {

@@ -88,6 +88,7 @@ fn a_forwarder_changes_its_ports_under_traffic() {
         for end in [&left.b, &right.a, &right.b] {
             assert_clean(end);
         }
+        Ok(())
     });
 }
 
@@ -143,6 +144,7 @@ fn frames_in_flight_of_a_closed_port_serve_the_others() {
         drop(second);
         assert_eq!(umem.unclaimed(), 512, "{path}");
         assert_clean(&lab.a);
+        Ok(())
     });
 }
 
@@ -167,8 +169,7 @@ fn two_ports_on_one_umem_lose_their_interfaces() {
             lab = Lab::join(&lab.a.ns, &lab.b.ns, successor(2)).unwrap();
             let since = Instant::now();
             flow.more(100);
-            let took = bystander.time_since(since);
-            assert!(took < RECOVERY, "{path}: {took:?}");
+            bystander.within(RECOVERY, since);
             lab.b.run(|| far.reopen(PATIENCE)).unwrap();
         }
         let sent = receiving(&mut far, &seen, WAIT, || {
@@ -183,6 +184,7 @@ fn two_ports_on_one_umem_lose_their_interfaces() {
         drop(far);
         assert_eq!(umem.unclaimed(), 1024, "{path}: a frame was lost");
         assert_clean(&lab.b);
+        bystander.in_time()
     });
 }
 
@@ -213,5 +215,6 @@ fn a_forgotten_burst_comes_home() {
         assert_eq!(umem.unclaimed(), 512, "{path}");
         flow.stop();
         assert_clean(&lab.b);
+        Ok(())
     });
 }
