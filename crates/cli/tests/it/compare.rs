@@ -197,7 +197,7 @@ fn prints_a_summary_of_eighty_columns() {
     let _alone = alone();
     let child = start(
         Command::new(RINGSIDE),
-        "compare --lab veth --rounds 1 --slot-ms 40 --operations rx,tx,fwd,ping",
+        "compare --lab veth --rounds 1 --slot-ms 160 --operations rx,tx,fwd,ping",
     );
     let (_, output) = finish(child);
     let text = String::from_utf8_lossy(&output.stdout);
@@ -230,7 +230,7 @@ fn existing_interfaces_are_left_as_they_were() {
     let before = lab
         .ends()
         .map(|end| end.run(|| end.interface.features()).expect("features"));
-    let line = "compare --interface veth-a,veth-b --rounds 1 --slot-ms 50 --json \
+    let line = "compare --interface veth-a,veth-b --rounds 1 --slot-ms 160 --json \
                 --variants udp-spin,af-packet,af-xdp-native,af-xdp-zero-copy,xdp-limit";
     let (_, output) = finish(start(host.command(RINGSIDE), line));
     let (_, result) = result(&output);
@@ -309,7 +309,7 @@ fn a_variant_is_compared_with_itself() {
     }
     let _alone = alone();
     let line =
-        "compare --lab veth --aa --rounds 6 --slot-ms 50 --operations rx --variants af-packet,af-xdp-native --json";
+        "compare --lab veth --aa --rounds 6 --slot-ms 160 --operations rx --variants af-packet,af-xdp-native --json";
     let (_, output, _, result) = measured(|| start(Command::new(RINGSIDE), line));
     let [table] = result.tables.as_slice() else {
         panic!("one table: {result:?}")
@@ -347,7 +347,7 @@ fn round_trips_idle_and_under_load() {
         return;
     }
     let _alone = alone();
-    let line = "compare --lab veth --load --load-rate 2000 --rounds 3 --slot-ms 100 --operations ping \
+    let line = "compare --lab veth --load --load-rate 2000 --rounds 3 --slot-ms 160 --operations ping \
                 --variants udp-spin,af-packet,af-xdp-native --json";
     let (_, _, _, result) = measured(|| start(Command::new(RINGSIDE), line));
     let [table] = result.tables.as_slice() else {

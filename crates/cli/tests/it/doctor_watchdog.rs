@@ -102,7 +102,7 @@ fn a_stopped_doctor_does_not_keep_the_test() {
     if !is_root() {
         return;
     }
-    let bed = Endless::start("wdstop", Duration::from_secs(3));
+    let bed = Endless::start("wdstop", Duration::from_secs(8));
     bed.doctor.signal(libc::SIGSTOP);
     assert!(wait_until(PATIENCE, || !is_attached(&bed.lab.a)), "a program is left");
     assert_clean(&bed.lab.a);
@@ -122,12 +122,12 @@ fn a_stopped_test_is_killed() {
     if !is_root() {
         return;
     }
-    let bed = Endless::start("wdhang", Duration::from_secs(3));
+    let bed = Endless::start("wdhang", Duration::from_secs(8));
     signal(bed.test, libc::SIGSTOP);
     let done = bed.doctor.end();
     assert_eq!(done.status.code(), Some(4), "{done:#?}");
     assert!(
-        told(&done).contains("was not finished: it was killed after 3 s, for it hung"),
+        told(&done).contains("was not finished: it was killed after 8 s, for it hung"),
         "{done:#?}"
     );
     assert!(!is_alive(bed.test));
@@ -154,11 +154,11 @@ fn at_the_deadline_it_ends() {
     if !is_root() {
         return;
     }
-    let bed = Endless::start("wdtime", Duration::from_secs(2));
+    let bed = Endless::start("wdtime", Duration::from_secs(8));
     let done = bed.doctor.end();
     assert_eq!(done.status.code(), Some(4), "{done:#?}");
     assert!(
-        told(&done).contains("it was not done after 2 s, and ended; --deadline gives it more"),
+        told(&done).contains("it was not done after 8 s, and ended; --deadline gives it more"),
         "{done:#?}"
     );
     assert!(

@@ -19,7 +19,7 @@ fn bed(tag: &str) -> Row {
 
 /// Starts the box, and waits until both its ports are open.
 fn start_box(row: &Row, options: &str) -> Running {
-    let running = start(&row.left.b, &format!("impair in,out --wait poll --json {options}"));
+    let running = start(&row.left.b, &format!("impair in,out --wait poll --json {options}")).receiving();
     running.wait_for("this host itself is not reached");
     running
 }

@@ -54,7 +54,7 @@ fn a_run_that_is_over_before_says_so() {
     assert_eq!((until.reached, until.of.as_str()), (false, "sent_pps"));
     assert!(until.estimate.is_some(), "{until:?}");
     // Too few pieces for an interval, and that is no failure either.
-    let short = run(&lab.a, &line.replace("-t 1", "-t 0.2")).good();
+    let short = run(&lab.a, &line.replace("-t 1", "-t 0.4")).good();
     assert!(
         short.out.contains("NOT reached") && short.out.contains("too few pieces"),
         "{}",

@@ -220,8 +220,11 @@ fn a_carrier_that_is_lost_costs_packets() {
         let sender = start(&lab.a, &format!("{command} --to {} --json", MacAddr(lab.b.mac)));
         for round in 1..=2 {
             wait_for_more(&lab.b);
+            let dropped = || lab.a.state().unwrap().stats.tx_dropped;
+            let before = dropped();
             lab.b.set_up(false).unwrap();
             sender.wait_for_times("veth-a has no carrier; waiting for it to come back\n", round);
+            assert!(wait_until(PATIENCE, || dropped() > before), "{}", sender.told());
             lab.b.set_up(true).unwrap();
             sender.wait_for_times(&up_note(&lab.a), round);
             lab.b.wait_ready().unwrap();
@@ -300,14 +303,14 @@ fn a_run_ends_while_its_link_is_down() {
     receiver.interrupt().good();
     // The count is waited for, and exact.
     let receiver = start_receiver(&lab.b, "rx {} --frames 4096 --wait poll --json");
-    let sender = start(&lab.a, &format!("tx {{}} --rate 2000 --to {to} --count 1500 --json"));
+    let sender = start(&lab.a, &format!("tx {{}} --rate 2000 --to {to} --count 6000 --json"));
     wait_for_more(&lab.b);
     lab.a.set_up(false).unwrap();
     sender.wait_for(&down_note(&lab.a));
     std::thread::sleep(Duration::from_millis(700));
     lab.a.set_up(true).unwrap();
     let sent = sender.end().good().result();
-    assert_eq!((sent.packets.sent, sent.packets.received + losses(&sent)), (1500, 1500));
+    assert_eq!((sent.packets.sent, sent.packets.received + losses(&sent)), (6000, 6000));
     let received = receiver.interrupt().good().result();
     assert_eq!(received.packets.sent, sent.packets.received, "{sent:#?} {received:#?}");
 }
@@ -381,8 +384,9 @@ fn an_interface_that_moves_away_ends_the_run() {
             true => format!("--to {}", lab.a.ipv4),
             false => String::new(),
         };
-        let running = start(&lab.b, &format!("{command} {to} --json"));
-        running.wait_for("queue 0: ");
+        let running = start(&lab.b, &format!("{command} {to} -i 0.05 --json"));
+        // It watches its link by then.
+        running.wait_for("packets/s");
         if !command.starts_with("tx") {
             run(&lab.a, &format!("tx {{}} --to {} --count 20", lab.b.ipv4)).good();
         }

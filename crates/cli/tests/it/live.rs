@@ -9,6 +9,7 @@ use crate::common::{assert_clean, lab, row, run};
 use ringside_measure::live::{SCHEMA, Snapshot};
 use ringside_measure::schema::Mode;
 use ringside_netlab::testing::is_root;
+use ringside_netlab::wait_until;
 
 fn received(snapshot: &Snapshot) -> u64 {
     snapshot
@@ -223,26 +224,26 @@ fn metrics_of_a_prober_have_its_times() {
     let (lab, folder) = (lab("livetimes", 1), Folder::new());
     let _echo = folder.start_asked(&lab.b, "echo {} --wait poll");
     let ping = format!(
-        "ping {{}} --to {} --count 300 --wait poll --prometheus 127.0.0.1:0 --json",
+        "ping {{}} --to {} --wait poll --prometheus 127.0.0.1:0 --json",
         lab.b.ipv4
     );
     let ping = folder.start(&lab.a, &ping);
     let to = address(&ping);
-    // While it lasts.
-    let samples = scrape(&lab.a, to);
     let count = |samples: &[_]| sum(samples, "ringside_round_trip_seconds_count", &[]);
-    let buckets = Vec::from_iter(
-        samples
-            .iter()
-            .filter(|sample| sample.name.ends_with("_bucket"))
-            .map(|it| it.value),
-    );
-    assert_eq!(buckets.len(), 20);
+    // They are there when its worker is.
+    let (mut samples, mut buckets) = (Vec::new(), Vec::new());
+    let has_times = wait_until(common::PATIENCE, || {
+        samples = scrape(&lab.a, to);
+        let of_times = samples.iter().filter(|sample| sample.name.ends_with("_bucket"));
+        buckets = of_times.map(|sample| sample.value).collect();
+        !buckets.is_empty()
+    });
+    assert!(has_times && buckets.len() == 20, "{buckets:?}");
     assert!(buckets.is_sorted(), "{buckets:?}");
     assert_eq!(*buckets.last().unwrap(), count(&samples));
     let mean = sum(&samples, "ringside_round_trip_seconds_sum", &[]) / count(&samples).max(1.0);
     assert!((0.0..1.0).contains(&mean), "{mean}");
-    ping.end().good();
+    ping.interrupt().good();
 }
 
 /// What cannot be listened at is told before anything is opened.

@@ -134,7 +134,7 @@ impl Running {
 
     /// Waits until all threads sleep in three looks: nothing is left to receive. Half a second at most, because a receiver
     /// that busy-polls never sleeps.
-    fn settle(&self) {
+    pub fn settle(&self) {
         let mut looks = 0;
         wait_until(Duration::from_millis(500), || {
             looks = if sleeps(self.pid()) { looks + 1 } else { 0 };
