@@ -33,11 +33,16 @@ impl Runs {
             return None;
         }
         let (stop, stopped) = mpsc::channel();
+        let mut all: Vec<Seen> = pinned.into_iter().map(Seen::new).collect();
         let look = move || {
-            let mut all: Vec<Seen> = pinned.into_iter().map(Seen::new).collect();
-            while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
+            loop {
+                let is_over = stopped.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout);
+                // The last look counts what ran since the one before.
                 for one in &mut all {
                     one.look(process::ran(one.told.id));
+                }
+                if is_over {
+                    break;
                 }
             }
             all.into_iter().map(|one| one.told).collect()

@@ -72,8 +72,8 @@ pub(super) fn trace(args: &Args, session: Session, names: &Names, stop: &Stop) -
 
 /// Writes all that is seen into a file when the time is over, or when it is told to end.
 pub(super) fn record(args: &Args, session: Session, path: &Path, stop: &Stop) -> Result<()> {
-    let begun = Instant::now();
     let recorder = Recorder::load(options(args, session, !args.no_disturbers))?;
+    let begun = Instant::now();
     let is_told = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGUSR1, Arc::clone(&is_told)).context("listening for a signal")?;
     eprintln!("{RECORDING}");

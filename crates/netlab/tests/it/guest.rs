@@ -118,11 +118,16 @@ fn programs_that_do_not_end_are_ended(guest: &Guest) {
     let done = sleeper.wait(PATIENCE).expect("ends");
     assert_eq!(done.status.code(), None, "{done:?}");
 
-    let endless = guest
+    let mut endless = guest
         .command("sh")
         .args(["-c", "echo here; sleep 1001"])
-        .limit(Duration::from_millis(500));
-    let error = endless.output().expect_err("it does not end").to_string();
+        .spawn()
+        .expect("starts");
+    endless.wait_for("here", PATIENCE).expect("it says so");
+    let error = endless
+        .wait(Duration::from_millis(500))
+        .expect_err("it does not end")
+        .to_string();
     assert!(error.contains("runs on after") && error.contains("here"), "{error}");
     let is_there = || {
         let list = guest
@@ -315,7 +320,9 @@ exec qemu-system-x86_64 \"$@\"
     copy_program(folder.join("script"), folder.join("qemu-system-x86_64"));
     let path = format!("{}:{}", folder.display(), std::env::var("PATH").expect("a path"));
     let start = |aborts: &str| {
-        fs::write(folder.join("aborted"), "").expect("written");
+        for file in ["aborted", "repeats"] {
+            fs::write(folder.join(file), "").expect("written");
+        }
         let mut child = Command::new(std::env::current_exe().expect("this binary"));
         child.args(["guest::survivor", "--exact", "--ignored", "--nocapture"]);
         child
@@ -325,7 +332,15 @@ exec qemu-system-x86_64 \"$@\"
         child.output().expect("runs")
     };
 
-    let once = start("1");
+    let mut once = start("1");
+    // QEMU 10.0 itself aborts rarely, as its second start may here.
+    for _ in 0..2 {
+        let is_known = String::from_utf8_lossy(&once.stderr).contains("iotlb_to_section");
+        if once.status.success() || !is_known {
+            break;
+        }
+        once = start("1");
+    }
     assert!(once.status.success(), "{once:?}");
     let repeats = fs::read_to_string(folder.join("repeats")).expect("recorded");
     assert!(
@@ -357,18 +372,20 @@ fn a_killed_process_leaves_no_guest() {
         qemu = child_of(victim.id());
         qemu.is_some()
     });
+    // Any guest that another test starts after the kill removes its files.
+    let left = || folders().into_iter().filter(|name| name.ends_with("-victim")).count();
+    let before = left();
     victim.kill().expect("killed");
     victim.wait().expect("gone");
     assert!(found, "it has started no QEMU");
+    assert_eq!(before, 1);
     let (pid, start) = qemu.expect("found");
     assert!(wait_until(PATIENCE, || start_time(pid) != Some(start)), "QEMU lives on");
     // Its files go when the next guest comes.
-    let left = || folders().into_iter().filter(|name| name.ends_with("-victim")).count();
-    assert_eq!(left(), 1);
     let mut late = config("next");
     late.boot_limit = Duration::from_millis(1);
     Guest::start(&late).expect_err("so soon");
-    assert_eq!(left(), 0);
+    assert!(wait_until(PATIENCE, || left() == 0), "its files are still there");
 }
 
 /// A QEMU that a process has started, and when.

@@ -92,7 +92,7 @@ fn queues_are_listed_and_a_bound_one_is_marked() {
     assert_eq!(bound(QueueKind::Tx), [Some(false), Some(true), Some(false)]);
     drop(socket);
     // The kernel frees the queue a moment after the close.
-    assert!(ringside_netlab::wait_until(Duration::from_secs(2), || {
+    assert!(ringside_netlab::wait_until(Duration::from_secs(30), || {
         bound(QueueKind::Rx) == [Some(false); 3]
     }));
 }
