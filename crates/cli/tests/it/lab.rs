@@ -345,6 +345,8 @@ fn a_killed_run_goes_on_where_it_was_and_leaves_nothing() {
     };
     assert!(wait_until(PATIENCE, || folder().is_some_and(|run| turns(&run) >= 2)
         || running.is_over()));
+    // It does not end while others look at it.
+    running.stop();
     let run_folder = folder().expect("a run");
     let list = run(&scratch, "list").good();
     assert!(list.out.contains("running, "), "{}", list.out);
@@ -356,9 +358,9 @@ fn a_killed_run_goes_on_where_it_was_and_leaves_nothing() {
     running.signal(libc::SIGKILL);
     let killed = running.end();
     assert!(!killed.status.success() && turns(&run_folder) < 6, "{killed:#?}");
-    // Its two namespaces remain, unless the lab of another test has removed them meanwhile.
+    // Its two namespaces remain, unless the lab of another test removes them meanwhile.
     let names = namespaces_of(pid);
-    assert!([0, 2].contains(&names.len()), "{names:?}");
+    assert!(names.len() <= 2, "{names:?}");
     let clean = run(&scratch, "clean").good();
     assert!(
         clean.out.contains("-lab-left") || namespaces_of(pid).is_empty(),

@@ -114,7 +114,7 @@ fn what_came_before_the_end_counts() {
     let lab = lab("sched-end", 1);
     for listener in ["--via af-packet", "--via af-xdp --mode native"] {
         let listening = listen(&lab.b, listener);
-        listening.signal(libc::SIGSTOP);
+        listening.stop();
         let line = format!("talker {{}} --to-mac {} {CYCLE} --count 64 --json", mac(&lab.b));
         let sent = run(&lab.a, &line).good().result();
         listening.signal(libc::SIGINT);
@@ -215,11 +215,14 @@ fn what_is_lost_is_missing_by_its_number() {
     let lab = lab("schedloss", 1);
     let (_, sent, received) = both(&lab, "--fault omit:5:4 --count 60", "--via af-xdp");
     check(&sent, &received);
-    let (omitted, skipped) = (
-        sent_of(&sent, 5).omitted_packets.unwrap(),
-        sent_of(&sent, 5).skipped_packets,
+    let class = sent_of(&sent, 5);
+    let (omitted, skipped) = (class.omitted_packets.unwrap(), class.skipped_packets);
+    let due = class.sent_packets + skipped + omitted;
+    // Every fourth packet is left out, unless the talker skips it because it is late.
+    assert!(
+        omitted <= due / 4 && omitted + skipped >= due / 4,
+        "{due} due, {omitted} left out, {skipped} skipped"
     );
-    assert!(omitted >= 8, "{omitted}");
     let lost = received_of(&received, 5).lost_packets;
     // The last of them has none behind it that tells.
     assert!(

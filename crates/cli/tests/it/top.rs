@@ -215,7 +215,15 @@ fn what_is_said_where_there_is_nothing_to_see() {
     }
     // One that goes while it is looked at is told, and the rest still seen.
     let gone = folder.start(&lab.a, "top {} --json --interval 2s");
-    std::thread::sleep(Duration::from_millis(500));
+    // It catches SIGINT once it has found the interface. Until then SigCgt, a hexadecimal mask, lacks that bit.
+    let status = format!("/proc/{}/status", gone.pid());
+    let has_found = || {
+        let status = std::fs::read_to_string(&status).unwrap_or_default();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        caught.is_some_and(|mask| mask & (1 << (libc::SIGINT - 1)) != 0)
+    };
+    assert!(wait_until(PATIENCE, has_found), "{}", gone.told());
     lab.delete_link().unwrap();
     let seen: Value = serde_json::from_str(&gone.end().good().out).unwrap();
     assert_eq!(seen["interfaces"], Value::Array(Vec::new()));
@@ -242,7 +250,7 @@ fn processes_that_do_not_answer() {
     );
 
     let (stopped, _) = folder.start_asked(&lab.a, "rx {} --wait poll");
-    stopped.signal(libc::SIGSTOP);
+    stopped.stop();
     let seen = json(&folder, &lab.a, "--interval 50ms");
     stopped.signal(libc::SIGCONT);
     let notes = seen["notes"].to_string();

@@ -375,14 +375,19 @@ fn a_sleeping_receiver_is_found_in_the_socket() {
         receiver.recv(&mut bytes)
     };
     let every = Duration::from_millis(2);
-    let prompt = while_probes_flow(41, &sender, every, || drop(take()), || listen(41, 0.5));
-    let path = only(&prompt);
-    assert_eq!(path.end, Some(Point::Copy), "the kernel's last point: {path:#?}");
-    assert!(path.stages.iter().all(|stage| median_ms(stage) < 1.0), "{path:#?}");
-    assert_eq!(
-        (path.sent_packets, path.received_packets, path.cost.is_none()),
-        (None, None, true)
-    );
+    measured(|| {
+        let prompt = while_probes_flow(41, &sender, every, || drop(take()), || listen(41, 0.5));
+        let path = only(&prompt);
+        assert_eq!(path.end, Some(Point::Copy), "the kernel's last point: {path:#?}");
+        assert_eq!(
+            (path.sent_packets, path.received_packets, path.cost.is_none()),
+            (None, None, true)
+        );
+        expect(
+            path.stages.iter().all(|stage| median_ms(stage) < 1.0),
+            format_args!("{path:#?}"),
+        )
+    });
 
     receiver.set_nonblocking(true).expect("set");
     let lazy = || {

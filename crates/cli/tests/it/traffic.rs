@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use crate::common::frames::{datagram, exchange, frame, receive, receive_for, send};
-use crate::common::{MODES, assert_clean, assert_reconciles, lab, lab_with, losses, port, run, start, start_receiver};
+use crate::common::{
+    MODES, PATIENCE, assert_clean, assert_reconciles, lab, lab_with, losses, port, run, start, start_receiver,
+};
 use ringside_measure::probe::DEFAULT_PORT;
 use ringside_measure::schema::{Mode, Operation};
-use ringside_netlab::VethConfig;
 use ringside_netlab::testing::is_root;
+use ringside_netlab::{VethConfig, wait_until};
 use ringside_wire::flow::{ChecksumState, parse_udp};
 use ringside_wire::{MacAddr, swap_macs};
 
@@ -141,7 +143,7 @@ fn losses_are_counted_and_explained() {
     let lab = lab("losses", 1);
     let receiver = start_receiver(&lab.b, "rx {} --frames 16");
     // Asleep, it gives no frame back.
-    receiver.signal(libc::SIGSTOP);
+    receiver.stop();
     let sent = run(
         &lab.a,
         &format!("tx {{}} --to {} --count 500 --rate 50000 --json", lab.b.ipv4),
@@ -170,6 +172,9 @@ fn a_receiver_ends_while_packets_flow() {
     }
     let lab = lab("flow", 2);
     let sender = start(&lab.a, &format!("tx {{}} --to {} --json", lab.b.ipv4));
+    // More than the kernel's own packets, such as ARP.
+    let flows = || lab.b.state().unwrap().stats.rx_packets > 100;
+    assert!(wait_until(PATIENCE, flows), "{}", sender.told());
     for wait in ["spin", "poll", "busy-poll"] {
         let received = run(&lab.b, &format!("rx {{}} -t 0.3 --wait {wait} --json"))
             .good()

@@ -26,13 +26,14 @@ fn whereabouts(pid: u32) -> String {
     told.collect::<Vec<_>>().join("; ")
 }
 
-/// True if all threads of a process sleep.
-fn sleeps(pid: u32) -> bool {
+/// True if all threads of a process are in a state: `S` for asleep, `T` for stopped.
+fn is_in_state(pid: u32, state: char) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
     threads.flatten().all(|thread| {
         // A thread that has just ended has no file. Its state follows its name, which ends with the last parenthesis.
         let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-        stat.rsplit_once(')').is_none_or(|(_, fields)| fields.starts_with(" S"))
+        stat.rsplit_once(')')
+            .is_none_or(|(_, fields)| fields.trim_start().starts_with(state))
     })
 }
 
@@ -123,6 +124,17 @@ impl Running {
         assert_eq!(unsafe { libc::kill(pid, signal) }, 0, "{}: kill", self.what);
     }
 
+    /// Sends SIGSTOP, and waits until all threads are stopped.
+    pub fn stop(&self) {
+        self.signal(libc::SIGSTOP);
+        assert!(
+            wait_until(PATIENCE, || is_in_state(self.pid(), 'T')),
+            "{}: not stopped: {}",
+            self.what,
+            whereabouts(self.pid())
+        );
+    }
+
     /// As Ctrl-C; then waits for the end. A receiver gets time first to receive what reached its rings.
     pub fn interrupt(self) -> Done {
         if self.receives {
@@ -137,7 +149,7 @@ impl Running {
     pub fn settle(&self) {
         let mut looks = 0;
         wait_until(Duration::from_millis(500), || {
-            looks = if sleeps(self.pid()) { looks + 1 } else { 0 };
+            looks = if is_in_state(self.pid(), 'S') { looks + 1 } else { 0 };
             looks == 3
         });
     }

@@ -5,6 +5,7 @@ use std::fs;
 
 use ringside_measure::schema::{LabCell, LabClocks, LaunchBy, LoadKind};
 use ringside_netlab::testing::{Off, expect, is_root, measured};
+use ringside_netlab::wait_until;
 use ringside_nic::clock::Discipline;
 
 use super::common::{self, ptp};
@@ -368,7 +369,8 @@ fn a_run_that_is_interrupted_leaves_the_server_as_it_was() {
     let done = run.interrupt();
     assert!(!done.status.success(), "{}", done.err);
     let ping = format!("ping {} --far-via af-xdp --count 5", hosts.b.ipv4);
-    common::run(&hosts.a, &ping).good();
+    let again = || common::run(&hosts.a, &ping).status.success();
+    assert!(wait_until(common::PATIENCE, again), "it answers again");
     server.interrupt().good();
     common::assert_clean(&hosts.a);
 }

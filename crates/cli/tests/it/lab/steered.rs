@@ -397,7 +397,15 @@ fn our_own_tcp_streams_are_on_beside_the_probes_that_name_them() {
     ] {
         assert!(checked.contains(words), "{words}: {checked}");
     }
-    let (_, result) = run_quietly(&scratch);
+    let result = measured(|| {
+        _ = fs::remove_dir_all(scratch.path("run"));
+        let (_, result) = run_quietly(&scratch);
+        for load in quiet(&result).into_iter().flat_map(|cell| &cell.loads) {
+            let is_near = load.requests_per_s.is_none_or(|rate| rate > 10.0 && rate < 400.0);
+            expect(is_near, format_args!("{load:#?}"))?;
+        }
+        Ok(result)
+    });
     let cells: Vec<(&str, LoadKind)> = result
         .cells
         .iter()
@@ -429,10 +437,7 @@ fn our_own_tcp_streams_are_on_beside_the_probes_that_name_them() {
                     assert_eq!((load.asked_bits_per_s, load.requests_per_s), (Some(16e6), None));
                     assert!(sent > 1e6 && sent < 32e6, "{load:#?}");
                 }
-                _ => {
-                    let rate = load.requests_per_s.expect("told");
-                    assert!(rate > 10.0 && rate < 400.0, "{load:#?}");
-                }
+                _ => assert!(load.requests_per_s.is_some(), "{load:#?}"),
             }
         }
     }

@@ -1,5 +1,7 @@
 //! One side goes, or the line between them.
 
+use ringside_netlab::testing::{expect, measured};
+
 use super::*;
 
 /// Packets that have left an interface.
@@ -55,41 +57,43 @@ fn a_killed_server_stops_the_client_within_two_seconds() {
 
 #[test]
 fn a_cut_line_stops_both_within_two_seconds_and_the_server_takes_the_next() {
-    let Some((lab, token, server)) = served("cut", 1, "") else {
-        return;
-    };
-    let host = lab.b.ipv4;
-    // The connection goes over another link than the probes, so that only it is cut.
-    let config = ringside_netlab::VethConfig {
-        subnet: 9,
-        ipv6: false,
-        gro: true,
-        ..ringside_netlab::VethConfig::named("m0", "m1")
-    };
-    let aside = Lab::join(&lab.a.ns, &lab.b.ns, config).expect("link");
-    let line = format!(
-        "ping {{}} --server {} --to {host} {} --rate 2000 --timeout 0.2 --json",
-        aside.b.ipv4,
-        token.option()
-    );
-    let near = Running::new(command(&lab.a, &line, "client"));
-    server.wait_for("a session begins");
-    std::thread::sleep(Duration::from_millis(300));
-    let begun = Instant::now();
-    aside.delete_link().expect("cut");
-    let took = quiet_after(&lab.a, begun);
-    assert!(took < Duration::from_secs(2), "{took:?}");
-    let message = near.end().bad();
-    assert!(
-        message.contains("nothing was heard") || message.contains("broken"),
-        "{message}"
-    );
-    server.wait_until("the end of the session", |err| {
-        err.contains("nothing was heard") || err.contains("broken")
+    measured(|| {
+        let Some((lab, token, server)) = served("cut", 1, "") else {
+            return Ok(());
+        };
+        let host = lab.b.ipv4;
+        // The connection goes over another link than the probes, so that only it is cut.
+        let config = ringside_netlab::VethConfig {
+            subnet: 9,
+            ipv6: false,
+            gro: true,
+            ..ringside_netlab::VethConfig::named("m0", "m1")
+        };
+        let aside = Lab::join(&lab.a.ns, &lab.b.ns, config).expect("link");
+        let line = format!(
+            "ping {{}} --server {} --to {host} {} --rate 2000 --timeout 0.2 --json",
+            aside.b.ipv4,
+            token.option()
+        );
+        let near = Running::new(command(&lab.a, &line, "client"));
+        server.wait_for("a session begins");
+        std::thread::sleep(Duration::from_millis(300));
+        aside.delete_link().expect("cut");
+        let begun = Instant::now();
+        let took = quiet_after(&lab.a, begun);
+        let message = near.end().bad();
+        assert!(
+            message.contains("nothing was heard") || message.contains("broken"),
+            "{message}"
+        );
+        server.wait_until("the end of the session", |err| {
+            err.contains("nothing was heard") || err.contains("broken")
+        });
+        // The next one.
+        client(&lab, &format!("ping {host} {} --count 5", token.option())).good();
+        server.interrupt().good();
+        expect(took < Duration::from_secs(2), format_args!("{took:?}"))
     });
-    // The next one.
-    client(&lab, &format!("ping {host} {} --count 5", token.option())).good();
-    server.interrupt().good();
 }
 
 #[test]

@@ -60,28 +60,32 @@ fn a_wait_on_a_backlog_is_a_stage_where_there_is_one() {
             steer_to_cpu_1(b);
         }
         let take = || drop(receiver.recv(&mut [0; 128]));
-        let (traced, cpus) = while_probes_flow(session, &sender, every, take, || {
-            (listen(session, 0.4), cpus_of(session))
+        measured(|| {
+            let (traced, cpus) = while_probes_flow(session, &sender, every, take, || {
+                (listen(session, 0.4), cpus_of(session))
+            });
+            let path = only(&traced);
+            expect(path.traced_packets >= 20, format_args!("{path:#?}"))?;
+            expect(!cpus.is_empty(), "nothing was recorded")?;
+            assert_eq!(path.end, Some(Point::Copy), "{path:#?}");
+            let has = |point| has(path, point);
+            // The soft interrupt that takes it from a backlog is a part of the wait there.
+            let found = [has(Point::SoftIrq), has(Point::Driver), has(Point::Backlog)];
+            let expected = match session {
+                51 => [false, false, true],
+                52 => [true, true, false],
+                _ => [true, false, true],
+            };
+            assert_eq!(found, expected, "interrupt, driver and backlog of {session}: {path:#?}");
+            let backlog = (session != 52).then_some(0);
+            let expected = [Some(0), backlog, Some(u64::from(is_steered))];
+            assert_eq!(
+                Vec::from_iter(cpus),
+                [expected],
+                "sent, put on a backlog and taken by the stack"
+            );
+            Ok(())
         });
-        let path = only(&traced);
-        assert!(path.traced_packets >= 20, "{path:#?}");
-        assert_eq!(path.end, Some(Point::Copy), "{path:#?}");
-        let has = |point| has(path, point);
-        // The soft interrupt that takes it from a backlog is a part of the wait there.
-        let found = [has(Point::SoftIrq), has(Point::Driver), has(Point::Backlog)];
-        let expected = match session {
-            51 => [false, false, true],
-            52 => [true, true, false],
-            _ => [true, false, true],
-        };
-        assert_eq!(found, expected, "interrupt, driver and backlog of {session}: {path:#?}");
-        let backlog = (session != 52).then_some(0);
-        let expected = [Some(0), backlog, Some(u64::from(is_steered))];
-        assert_eq!(
-            Vec::from_iter(cpus),
-            [expected],
-            "sent, put on a backlog and taken by the stack"
-        );
     }
 }
 
