@@ -215,7 +215,7 @@ fn what_is_said_where_there_is_nothing_to_see() {
     }
     // One that goes while it is looked at is told, and the rest still seen.
     let gone = folder.start(&lab.a, "top {} --json --interval 2s");
-    // It catches SIGINT once it has found the interface. Until then SigCgt, a hexadecimal mask, lacks that bit.
+    // It catches SIGINT once it has found the interface: SigCgt, a hexadecimal mask, has that bit.
     let status = format!("/proc/{}/status", gone.pid());
     let has_found = || {
         let status = std::fs::read_to_string(&status).unwrap_or_default();

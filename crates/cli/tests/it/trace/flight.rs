@@ -141,7 +141,8 @@ fn stages_add_up_to_what_a_receiver_of_others_measures() {
         assert!(whole.max_ns <= longest + path.clock_error_ns, "{longest}: {path:#?}");
         let own = times.iter().sum::<u64>() as f64 / 90.0;
         assert!(own > 3.0 * MS, "they did wait: {own}");
-        // Behind the last stamp there is the way from the kernel's copy to the receiver's look at the clock.
+        // Behind the last stamp there is the way from the kernel's copy to the receiver's look at
+        // the clock.
         let behind = own - path.sum_mean_ns;
         let error = path.clock_error_ns as f64;
         assert!(behind >= -error, "{own} {}: {path:#?}", whole.mean_ns);

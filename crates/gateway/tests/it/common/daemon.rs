@@ -163,30 +163,45 @@ impl Daemon {
         String::from_utf8(self.ctl(&["health"]).stdout).unwrap()
     }
 
-    /// Returns the answer of a command that has to succeed.
+    /// Runs `ctl`, and again while the store does not answer: a busy machine is slow.
     ///
     /// Sends a change again, at most twice, when the gateway asks for it because its store did not
-    /// answer within a second. Waits when the store does not answer at all: a busy machine is slow.
-    pub(crate) fn ok(&self, words: &[&str]) -> String {
+    /// answer within a second. Waits up to [`PATIENCE`] when nothing was changed for that reason.
+    pub(crate) fn patient_ctl(&self, words: &[&str]) -> Output {
         let begin = Instant::now();
         let mut repeats = 0;
         loop {
             let output = self.ctl(words);
-            if output.status.success() {
-                return String::from_utf8(output.stdout).unwrap();
-            }
-            let complaint = String::from_utf8_lossy(&output.stderr);
+            let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
             let is_late = complaint.contains("send it again, which does no harm") && repeats < 2;
-            let is_away = complaint.contains("changes are taken when it is back");
+            let is_away = complaint.contains("changes are taken when it is back")
+                || complaint.contains("nothing can be changed now: no answer within");
             let is_away = is_away && begin.elapsed() < PATIENCE;
-            assert!(is_late || is_away, "{words:?}: {complaint}");
+            if output.status.success() || !is_late && !is_away {
+                return output;
+            }
             eprintln!("sent again: {words:?}: {complaint}");
             repeats += u32::from(is_late);
             std::thread::sleep(Duration::from_millis(100));
         }
     }
 
-    /// The complaint, if there has to be one.
+    /// Returns the answer of a command that has to succeed, by [`Self::patient_ctl`].
+    pub(crate) fn ok(&self, words: &[&str]) -> String {
+        let output = self.patient_ctl(words);
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{words:?}: {complaint}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Returns the complaint of a command that has to fail, by [`Self::patient_ctl`].
+    pub(crate) fn refuses(&self, words: &[&str]) -> String {
+        let output = self.patient_ctl(words);
+        assert_eq!(output.status.code(), Some(1), "{words:?}");
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    /// The complaint, if there has to be one: the first, also where the store does not answer.
     pub(crate) fn fails(&self, words: &[&str]) -> String {
         let output = self.ctl(words);
         assert_eq!(output.status.code(), Some(1), "{words:?}");

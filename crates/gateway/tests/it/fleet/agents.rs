@@ -202,13 +202,13 @@ fn an_owner_without_an_address_of_a_hosts_family_is_told_of_once() {
     assert!(wait_until(PATIENCE, follows), "{}", agent.told());
     assert_eq!(agent.told().matches(said).count(), 1, "{}", agent.told());
     // The gateway says so itself once another one has such an address.
-    assert!(one.ctl(&["health"]).status.success());
-    let two = member_at(&etcd, "two", "[\"192.0.2.2\", \"2001:db8::2\"]", "");
+    one.wait("health", |one| one.ctl(&["health"]).status.success());
+    let mut two = member_at(&etcd, "two", "[\"192.0.2.2\", \"2001:db8::2\"]", "");
     one.wait("its complaint", |one| {
         let health = String::from_utf8_lossy(&one.ctl(&["health"]).stdout).into_owned();
         health.contains("no IPv6 address in fleet.addresses, and two has one")
     });
-    assert!(two.ctl(&["health"]).status.success());
+    two.wait("health", |two| two.ctl(&["health"]).status.success());
 }
 
 /// The program with no more capabilities than the agent's unit leaves to it.

@@ -22,7 +22,7 @@ fn words<'a>(ip: &'a str, version: &'a str) -> Vec<&'a str> {
 
 /// Whether something is remembered of what was there in version 5.
 fn is_remembered(gateway: &Daemon, ip: &str) -> bool {
-    let output = gateway.ctl(&words(ip, "5"));
+    let output = gateway.patient_ctl(&words(ip, "5"));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success() || said.contains("something newer"), "{said}");
     !output.status.success()

@@ -53,16 +53,14 @@ fn a_gateway_whose_copy_is_damaged_has_all_that_etcd_has() {
             one.log()
         );
         assert_eq!(answers(&one), answers(&two), "{table}");
-        let health = one.ctl(&["health"]);
-        let said = String::from_utf8_lossy(&health.stdout).into_owned();
-        assert!(
-            said.contains("its file was damaged") && said.contains("read anew from etcd"),
-            "{said}"
-        );
+        one.wait("its complaint", |one| {
+            let said = one.health();
+            said.contains("its file was damaged") && said.contains("read anew from etcd")
+        });
         assert!(one.ok(&["repaired"]).contains("nothing was missing"));
         // The next start begins with a sound copy.
         one = Daemon::start_in(one.stop());
-        assert!(one.ok(&["health"]).contains("ok"));
+        one.wait("health", |one| one.ctl(&["health"]).status.success());
         two.ok(&put_neighbor(
             ["42", "10.0.0.7", "02:00:00:00:00:07", "192.0.2.2"],
             None,

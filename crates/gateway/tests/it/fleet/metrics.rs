@@ -75,17 +75,13 @@ fn metrics_tell_how_etcd_is_followed() {
     let mut etcd = Etcd::start();
     let mut one = Watched::start(&etcd, "");
     let mut two = gateway(&etcd);
-    let put = |version: &str| -> Vec<String> {
-        let words = put_neighbor(["42", "10.0.0.7", "02:00:00:00:00:07", "192.0.2.1"], Some(version));
-        words.into_iter().map(str::to_owned).collect()
-    };
     // Each is a revision; somebody else's, one that only etcd has.
-    let put = |gateway: &Daemon, version: &str| {
-        let words = put(version);
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        gateway.ctl(&words).status.success()
+    let put = |version: &'static str| {
+        let words = ["42", "10.0.0.7", "02:00:00:00:00:07", "192.0.2.1"];
+        put_neighbor(words, Some(version))
     };
-    assert!(put(&two, "1") && put(&two, "2"));
+    two.ok(&put("1"));
+    two.ok(&put("2"));
     let all = etcd.revision();
     assert!(all >= 3, "{all}");
     one.until("all that etcd has", |told| {
@@ -95,7 +91,7 @@ fn metrics_tell_how_etcd_is_followed() {
     assert_eq!(etcd.revision(), all + 1);
     let told = one.until("a revision of somebody else", |told| told.revisions()[1] > all);
     assert_eq!(told.revisions(), [all, all + 1]);
-    assert!(put(&two, "3"));
+    two.ok(&put("3"));
     let all = etcd.revision();
     let told = one.until("all that etcd has", |told| {
         told.is_well() && told.revisions() == [all, all]
@@ -120,8 +116,8 @@ fn metrics_tell_how_etcd_is_followed() {
     etcd.kill();
     etcd.start_again(Command::new("setpriv"));
     // The last of them is not compacted.
-    two.wait("a change", |two| put(two, "4"));
-    assert!(put(&two, "5"));
+    two.wait("a change", |two| two.ctl(&put("4")).status.success());
+    two.ok(&put("5"));
     let all = etcd.revision();
     etcd.compact();
     one.daemon.signal("CONT");

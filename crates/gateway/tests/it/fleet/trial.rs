@@ -298,6 +298,26 @@ impl Trial {
         self.converged = Some(begin.elapsed());
     }
 
+    /// Returns how many writes were made.
+    pub(crate) fn count_made(&self) -> usize {
+        let history = self.history.lock().unwrap();
+        let made = history.writes.iter().filter(|(.., answer)| *answer == Answer::Made);
+        made.count()
+    }
+
+    /// Waits until so many writes were made.
+    pub(crate) async fn wait_made(&self, least: usize) {
+        let begin = Instant::now();
+        loop {
+            let made = self.count_made();
+            if made >= least {
+                return;
+            }
+            assert!(begin.elapsed() < PATIENCE, "{made} writes were made, not {least}");
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
     /// Has the writers end soon.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);

@@ -126,6 +126,8 @@ fn no_more_is_told_than_may_be(kind: Kind) {
         exchange_during(&busy[1], || {
             let all_are_told = || told(&mut bed)["pairs"].as_u64() >= Some(4);
             assert!(wait_until(PATIENCE, all_are_told), "{}", bed.ringside().statistics());
+            // Whoever listens for the first network is told of it.
+            assert!(wait_until(PATIENCE, || all_pass_by(&bed)));
         });
     });
     let direct = told(&mut bed);
@@ -133,8 +135,6 @@ fn no_more_is_told_than_may_be(kind: Kind) {
         direct["sent-notices"].as_u64() >= Some(4) && direct["held-back-notices"].as_u64() >= Some(1),
         "{direct}"
     );
-    // Whoever listens for the first network was told of it.
-    assert!(wait_until(PATIENCE, || all_pass_by(&bed)));
     for agent in agents {
         assert!(agent.interrupt().status.success());
     }
@@ -173,8 +173,10 @@ fn only_who_has_the_key_is_believed(kind: Kind) {
         std::fs::remove_file(file).expect("read by now");
     }
     let to = bed.at(2).address(Family::V4);
-    exchange(&connect(bed.at(1), (bed.at(2), to), 7000), 4 << 20);
-    assert!(wait_until(PATIENCE, || !straight(bed.at(1)).is_empty()));
+    // While packets go: two seconds after the last one it is over.
+    exchange_during(&connect(bed.at(1), (bed.at(2), to), 7000), || {
+        assert!(wait_until(PATIENCE, || !straight(bed.at(1)).is_empty()));
+    });
     assert_eq!(straight(bed.at(2)), [[0; 6]; 0]);
     // Its time is over, and nothing goes on there.
     assert!(wait_until(PATIENCE, || straight(bed.at(1)).is_empty()));

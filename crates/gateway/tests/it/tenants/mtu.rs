@@ -2,8 +2,11 @@
 
 use std::net::IpAddr;
 
-use crate::bed::{Bed, FAMILIES, Family, Kind, Place};
+use ringside_netlab::wait_until;
+
+use crate::bed::{Bed, FAMILIES, Family, Kind, Place, Tenant};
 use crate::peers::{answered_with, connect, deliver, ping};
+use crate::process::PATIENCE;
 use crate::tenants::on;
 
 on! {
@@ -33,8 +36,9 @@ fn a_narrower_port_between_hosts_over_ipv6(kind: Kind) {
     tells(&mut bed, most);
     // The other tenant has not heard of it yet.
     let (from, to) = (&bed.tenants[0][1], bed.tenants[1][1].address(Family::V4));
-    let done = ping(from, to, &format!("-M dont -s {} -c 1 -W 0.5", most - 28 + 1));
+    let done = ping(from, to, &format!("-M dont -s {} -c 1 -W 2", most - 28 + 1));
     assert!(done.out.contains("1 packets transmitted, 0 received"), "{done:#?}");
+    assert!(wait_until(PATIENCE, || route_mtu(from, to) == Some(most)));
     answered_with(from, to, &format!("-M dont -s {}", most - 28 + 1));
 }
 
@@ -94,7 +98,12 @@ fn a_connection_finds_what_goes(kind: Kind) {
 
 /// What the first tenant's kernel has found out about the way to an address.
 pub(crate) fn known_mtu(bed: &Bed, to: IpAddr) -> Option<u32> {
-    let output = bed.at(1).command(&format!("ip route get {to}")).output().expect("ip");
+    route_mtu(bed.at(1), to)
+}
+
+/// The same of any tenant's kernel.
+fn route_mtu(from: &Tenant, to: IpAddr) -> Option<u32> {
+    let output = from.command(&format!("ip route get {to}")).output().expect("ip");
     let route = String::from_utf8(output.stdout).expect("UTF-8");
     let mut words = route.split_whitespace().skip_while(|word| *word != "mtu");
     words.nth(1)?.parse().ok()

@@ -8,10 +8,12 @@ use ringside_gateway::object::{Change, Neighbor, Statement};
 use ringside_gateway::store::Store;
 use ringside_gateway_core::table::Host;
 use ringside_gateway_core::{TenantAddress, Vni};
+use ringside_netlab::wait_until;
 
 use crate::bed::{Bed, Family, Kind, Place, Tunnel, outer};
 use crate::common::{Folder, overwrite};
 use crate::peers::{AtEnd, MOMENT};
+use crate::process::PATIENCE;
 use crate::ringside::Ringside;
 use crate::tenants::on;
 
@@ -66,9 +68,10 @@ fn meanwhile_and(tag: &str, kind: Kind, change: impl FnOnce(&Folder, &Bed), then
         bed.ringside().learn(&cards);
         let folder = bed.ringside().end(false);
         // It goes on.
-        take(&bed);
         std::thread::sleep(MOMENT);
-        assert!(take(&bed)[0] > 0, "the fast path does not go on alone");
+        take(&bed);
+        let goes_on = || take(&bed)[0] > 0;
+        assert!(wait_until(PATIENCE, goes_on), "the fast path does not go on alone");
         change(&folder, &bed);
         bed.ringside().start_as(Ringside { pinned: true, ..how }, folder);
         // What was under way may still come, and a host's MAC address may have to be found out.
@@ -91,6 +94,17 @@ fn take(bed: &Bed) -> [usize; 2] {
     })
 }
 
+/// Waits until datagrams come to one of the last two hosts, and none to the other.
+fn wait_for_datagrams(bed: &Bed, host: usize) {
+    let comes = || {
+        let came = take(bed);
+        assert_eq!(came[1 - host], 0, "{came:?}");
+        came[host] > 0
+    };
+    assert!(wait_until(PATIENCE, comes), "nothing comes");
+    take(bed);
+}
+
 fn store(folder: &Folder) -> Store {
     Store::open(&folder.join("store.db")).expect("the store")
 }
@@ -109,7 +123,7 @@ fn known(store: &Store, ip: IpAddr) -> Neighbor {
 }
 
 fn who_moved_meanwhile(kind: Kind) {
-    let came = meanwhile("moved", kind, |folder, bed| {
+    let change = |folder: &Folder, bed: &Bed| {
         let mut store = store(folder);
         let before = known(&store, bed.at(2).address(Family::V4));
         let there = outer(&bed.hosts[2].wire.a, bed.hosts[2].place);
@@ -124,7 +138,8 @@ fn who_moved_meanwhile(kind: Kind) {
         store
             .commit([Change::Neighbor(Statement::Put(after))].iter(), 0)
             .expect("written");
-    });
+    };
+    let came = meanwhile_and("moved", kind, change, |bed| wait_for_datagrams(bed, 1));
     assert!(came[0] == 0 && came[1] > 0, "{came:?}");
 }
 
@@ -165,8 +180,7 @@ fn whose_ports_are_lost(kind: Kind) {
             "{said}"
         );
         assert!(gateway.problems().is_empty());
-        std::thread::sleep(MOMENT);
-        take(bed);
+        wait_for_datagrams(bed, 0);
     });
     assert!(came[0] > 0 && came[1] == 0, "{came:?}");
 }

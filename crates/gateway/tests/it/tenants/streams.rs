@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::process::Command;
 
 use ringside_netlab::End;
+use ringside_netlab::testing::{expect, measured};
 use serde_json::Value;
 
 use crate::bed::{Bed, FAMILIES, Family, Kind, Place, Tunnel};
@@ -52,14 +53,19 @@ fn iperf_udp_loses_nothing_uncounted(kind: Kind) {
 fn loses_nothing_uncounted(bed: &Bed) {
     let (from, to) = (bed.at(1), bed.at(2));
     for inner in FAMILIES {
-        let words = "--udp --bitrate 20M --length 1200 --bytes 2400K";
-        let [client, server] = iperf(from, (to, to.address(inner)), words);
-        let (sent, received) = (&client["end"]["sum"], &server["end"]["sum"]);
-        assert!(number(&sent["packets"]) >= 2048, "{client}");
-        // A machine that has other things to do loses some, and the receiver's kernel or a link says so.
-        let lost = number(&received["lost_packets"]);
-        assert!(lost <= counted_losses(bed), "{lost} lost: {client}\n{server}");
-        assert!(lost < number(&sent["packets"]) / 2, "{client}\n{server}");
+        measured(|| {
+            let words = "--udp --bitrate 20M --length 1200 --bytes 2400K";
+            let [client, server] = iperf(from, (to, to.address(inner)), words);
+            let (sent, received) = (&client["end"]["sum"], &server["end"]["sum"]);
+            assert!(number(&sent["packets"]) >= 2048, "{client}");
+            // A busy machine loses some, and the receiver's kernel or a link says so.
+            let lost = number(&received["lost_packets"]);
+            assert!(lost <= counted_losses(bed), "{lost} lost: {client}\n{server}");
+            expect(
+                lost < number(&sent["packets"]) / 2,
+                format_args!("{lost} lost: {client}\n{server}"),
+            )
+        });
     }
 }
 

@@ -256,7 +256,11 @@ fn a_file_has_what_is_shown(kind: Kind) {
     let words = ["--vni", "42", "--ip", &asks, "--count", &count, "--pcapng", name];
     let mut child = begin(&mut bed, &words);
     let ends = || {
+        let dropped = bed.ringside().dropped_by("slow", "no-neighbor");
         to_both(&bed);
+        // The worker is done with this turn before the next one.
+        bed.ringside()
+            .wait_until(|gateway| gateway.dropped_by("slow", "no-neighbor") > dropped);
         child.try_wait().expect("a child").is_some()
     };
     assert!(wait_until(PATIENCE, ends), "it does not end");

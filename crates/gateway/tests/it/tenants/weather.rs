@@ -26,6 +26,7 @@ fn a_link_goes_and_comes_back(kind: Kind) {
         chat(&streams).expect("goes on");
         answered(bed.at(2), bed.at(1).address(Family::V6));
     }
+    bed.ringside().wait_until(|gateway| gateway.problems().is_empty());
     bed.ringside().daemon().ok(&["health"]);
 }
 

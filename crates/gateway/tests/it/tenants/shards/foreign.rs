@@ -44,6 +44,7 @@ pub(super) fn sends_on_and_counts(fleet: &Fleet, gateway: usize) {
     // Its entries are marked a moment after it has lost the network.
     let before = foreign();
     assert!(wait_until(PATIENCE, || goes() && foreign() > before), "none is counted");
+    receiver.set_read_timeout(Some(PATIENCE)).expect("set");
     let (before, missed_before) = (foreign(), missed());
     let arrived = (0..PACKETS).filter(|_| goes()).count() as u64;
     assert_eq!(arrived, PACKETS, "a host with an old map loses nothing");

@@ -118,7 +118,7 @@ impl Fleet {
                 from.ns.run(|| {
                     while goes_on() {
                         let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
-                        socket.set_read_timeout(Some(Duration::from_secs(1))).expect("set");
+                        socket.set_read_timeout(Some(PATIENCE)).expect("set");
                         let is_asked = socket.send_to(b"question", at(9000)).is_ok();
                         udp.count(is_asked && uninterrupted(|| socket.recv(&mut [0; 16])).is_ok());
                         std::thread::sleep(Duration::from_millis(1));
@@ -183,7 +183,7 @@ fn what_begins_meanwhile_is_answered() {
         for (late, words) in [(0, &["drain"][..]), (1, &["drain", "--off"])] {
             let stopped = Stopped::new(&fleet.agents[late]);
             fleet.gateways[owner].daemon().ok(words);
-            let is_moved = || (fleet.owner() == owner) == (late == 1);
+            let is_moved = || fleet.find_owner().is_some_and(|now| (now == owner) == (late == 1));
             assert!(wait_until(PATIENCE, is_moved), "{words:?}");
             let to = fleet.gateways[fleet.owner()].address();
             let follows = || Fleet::remote(fleet.bed.at(2 - late)) == Some(to);
