@@ -4,17 +4,16 @@
 
 mod foreign;
 mod moving;
+mod questions;
 mod uplink;
 
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ringside_bpf::Link;
 use ringside_gateway::fleet::shards::record;
 use ringside_gateway_core::shard::{Member, Shard, preferred};
-use ringside_netlab::testing::{bound, expect, measured};
+use ringside_netlab::testing::{expect, measured};
 use ringside_netlab::{End, Lab, wait_until};
 use serde_json::Value;
 
@@ -23,10 +22,11 @@ use crate::common::bulk::kills;
 use crate::common::daemon::{Daemon, binary};
 use crate::common::etcd::{self, Etcd};
 use crate::common::{Folder, certificate};
-use crate::peers::{AtEnd, answered, chat, connect};
+use crate::peers::{answered, chat, connect};
 use crate::process::{PATIENCE, Running};
 use crate::tenant::neighbors;
 use crate::tenants::way::Way;
+use questions::Questions;
 
 /// TCP in one direction, UDP in both.
 const RULES: &str = "\
@@ -305,108 +305,12 @@ impl Fleet {
     }
 }
 
-/// A tenant that asks another one every few milliseconds.
-struct Questions {
-    asks: UdpSocket,
-    echoes: UdpSocket,
-    to: SocketAddr,
-    began: Instant,
-    asked: AtomicU64,
-    /// When what was answered had been asked, and when the answer came.
-    answers: Mutex<Vec<(Duration, Duration)>>,
-}
-
-const EVERY: Duration = Duration::from_millis(2);
 /// So much longer than its lease a network may be without its gateway: etcd looks twice a second for leases that are over, map and agents
 /// take 0.1 to 0.3 s, which is less than a second, and a machine that has other things to do takes the rest. One etcd elects no leader, which
 /// would begin the lease anew. It is the bound of the fleet's faults, too.
 const BEYOND: Duration = Duration::from_secs(3);
 /// etcd's shortest lease, with its defaults: one and a half election time-outs, in whole seconds.
 const SHORTEST: Duration = Duration::from_secs(2);
-
-impl Questions {
-    fn new(bed: &Bed) -> Self {
-        let (from, to) = (bed.at(1), bed.at(2));
-        let place = SocketAddr::from((to.address(Family::V4), 9000));
-        let bind = |tenant: &Tenant, place: SocketAddr| {
-            let socket = tenant.ns.run(|| bound(|| UdpSocket::bind(place)));
-            socket.set_read_timeout(Some(Duration::from_millis(50))).expect("set");
-            socket
-        };
-        Self {
-            asks: bind(from, SocketAddr::from((from.address(Family::V4), 9001))),
-            echoes: bind(to, place),
-            to: place,
-            began: Instant::now(),
-            asked: AtomicU64::new(0),
-            answers: Mutex::default(),
-        }
-    }
-
-    /// Asks while something else is done; then those on their way come.
-    fn during(&self, work: impl FnOnce(&Self)) {
-        let (over, closed) = (AtomicBool::new(false), AtomicBool::new(false));
-        let asks = || !over.load(Ordering::Relaxed);
-        let hears = || !closed.load(Ordering::Relaxed);
-        std::thread::scope(|scope| {
-            let (ends, closes) = (AtEnd(&over), AtEnd(&closed));
-            scope.spawn(|| {
-                let mut packet = [0; 16];
-                while hears() {
-                    if let Ok((length, from)) = self.echoes.recv_from(&mut packet) {
-                        _ = self.echoes.send_to(&packet[..length], from);
-                    }
-                }
-            });
-            scope.spawn(|| {
-                let mut packet = [0; 8];
-                while hears() {
-                    if let Ok(8) = self.asks.recv(&mut packet) {
-                        let asked = Duration::from_nanos(u64::from_le_bytes(packet));
-                        self.answers
-                            .lock()
-                            .expect("no panic")
-                            .push((asked, self.began.elapsed()));
-                    }
-                }
-            });
-            scope.spawn(|| {
-                while asks() {
-                    let now = u64::try_from(self.began.elapsed().as_nanos())
-                        .expect("a test")
-                        .to_le_bytes();
-                    // While its host knows no gateway's MAC address it may be refused.
-                    if self.asks.send_to(&now, self.to).is_ok() {
-                        self.asked.fetch_add(1, Ordering::Relaxed);
-                    }
-                    std::thread::sleep(EVERY);
-                }
-            });
-            self.goes();
-            work(self);
-            drop(ends);
-            _ = wait_until(Duration::from_secs(2), || self.lost() == 0);
-            drop(closes);
-        });
-    }
-
-    /// Waits until what is asked from now on is answered, and says when the first answer came.
-    fn goes(&self) -> Duration {
-        let since = self.began.elapsed();
-        let first = || {
-            let answers = self.answers.lock().expect("no panic");
-            let new = answers.iter().rev().take_while(|(_, came)| *came >= since);
-            new.filter(|(asked, _)| *asked >= since).map(|(_, came)| *came).min()
-        };
-        assert!(wait_until(PATIENCE, || first().is_some()), "no answer");
-        first().expect("there is one") - since
-    }
-
-    fn lost(&self) -> u64 {
-        let answered = self.answers.lock().expect("no panic").len() as u64;
-        self.asked.load(Ordering::Relaxed).saturating_sub(answered)
-    }
-}
 
 /// Kills the owner of a network under traffic, so often, and returns how long its tenants were without answers each time.
 /// A kill that takes `most` or longer is repeated if something disturbed the machine.
