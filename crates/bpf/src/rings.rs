@@ -67,7 +67,7 @@ impl TapRings {
         })
     }
 
-    /// What was seen at one device so far; None if no packet went there.
+    /// Returns the counts of one device so far, or `None` if no packet reached it.
     ///
     /// `namespace` is the cookie of its network namespace (`SO_NETNS_COOKIE` of a socket there).
     ///

@@ -128,7 +128,7 @@ impl Namespace {
         &self.path
     }
 
-    /// Its cookie: no other namespace has or gets the same one until the machine restarts.
+    /// Returns its cookie. No other namespace gets the same one until the machine restarts.
     ///
     /// # Errors
     ///

@@ -41,6 +41,13 @@ pub fn wait_until(timeout: Duration, mut condition: impl FnMut() -> bool) -> boo
     }
 }
 
+/// Calls `act` until its result is good, with the pauses of [`wait_until`]. Returns the last result.
+pub fn retry<T>(timeout: Duration, mut act: impl FnMut() -> T, is_good: impl Fn(&T) -> bool) -> T {
+    let mut last = None;
+    wait_until(timeout, || is_good(last.insert(act())));
+    last.expect("wait_until looks at least once")
+}
+
 /// Binds a socket, and tries again while its address is in use, for 10 s at most.
 ///
 /// A child that another thread has forked has a copy of every socket until it executes its own
@@ -49,13 +56,9 @@ pub fn wait_until(timeout: Duration, mut condition: impl FnMut() -> bool) -> boo
 /// # Panics
 ///
 /// When `bind` fails for another reason, or the address stays in use.
-pub fn bound<T>(mut bind: impl FnMut() -> io::Result<T>) -> T {
-    let mut socket = None;
-    wait_until(Duration::from_secs(10), || {
-        let result = socket.insert(bind());
-        !matches!(result, Err(error) if error.kind() == io::ErrorKind::AddrInUse)
-    });
-    socket.expect("one try at least").expect("an address that is free")
+pub fn bound<T>(bind: impl FnMut() -> io::Result<T>) -> T {
+    let is_over = |result: &io::Result<T>| !matches!(result, Err(error) if error.kind() == io::ErrorKind::AddrInUse);
+    retry(Duration::from_secs(10), bind, is_over).expect("an address that is free")
 }
 
 /// Copies a program so that it can be started at once.

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::sys;
 
-/// The cookie of the calling thread's network namespace: no other namespace has or gets the same one
-/// until the machine restarts.
+/// Returns the cookie of the calling thread's network namespace. No other namespace gets the same
+/// one until the machine restarts.
 ///
 /// # Errors
 ///

@@ -17,7 +17,10 @@ fn open() -> (Sink, SocketAddr) {
 /// Runs one stream for `time`, and longer if its counts are not `enough` by then.
 ///
 /// Returns the counts and the duration of the run.
-fn run_for(stream: Stream, at: SocketAddr, time: Duration, enough: impl Fn([u64; 4]) -> bool) -> ([u64; 4], Duration) {
+fn run_for<F>(stream: Stream, at: SocketAddr, time: Duration, enough: F) -> ([u64; 4], Duration)
+where
+    F: Fn([u64; 4]) -> bool,
+{
     let begin = Instant::now();
     let counts = run_during(stream, at, |_, counts| {
         thread::sleep(time);
@@ -57,7 +60,8 @@ fn bulk_keeps_its_rate_and_the_sink_says_what_came() {
         bits_per_s: Some(8e6),
         window: None,
     };
-    let (counts, took) = run_for(stream, at, Duration::from_millis(300), |[sent, ..]| sent >= 10_000);
+    let time = Duration::from_millis(300);
+    let (counts, took) = run_for(stream, at, time, |[sent, ..]| sent >= 10_000);
     let [sent, received, answers, silent] = counts;
     assert_eq!((received, answers, silent), (sent, 0, 0));
     // A piece at once, and one every 10 ms. A busy machine sends fewer and does not make up for it.
@@ -130,7 +134,8 @@ fn requests_are_answered_one_after_the_other() {
         answer: 1,
         per_s: Some(20),
     };
-    let (counts, took) = run_for(rare, at, Duration::from_millis(220), |[_, _, answers, _]| answers > 0);
+    let time = Duration::from_millis(220);
+    let (counts, took) = run_for(rare, at, time, |[_, _, answers, _]| answers > 0);
     let answers = u128::from(counts[2]);
     // One at once, and one every 50 ms.
     assert!(

@@ -168,7 +168,7 @@ impl Backlog {
         }
     }
 
-    /// Waits until the copy has what was put, as long as an answer would.
+    /// Waits until the copy has what was put, for [`HANGS`] at most.
     pub(crate) fn wait_until_written(&self) {
         let waiting = self.lock();
         let is_behind = |waiting: &mut Waiting| waiting.state == State::Kept && waiting.bytes > 0;

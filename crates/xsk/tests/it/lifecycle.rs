@@ -253,7 +253,8 @@ fn a_bound_queue_cannot_be_taken_away() {
     });
     assert_eq!(lab.b.run(|| lab.b.interface.rx_queues()).unwrap(), 4);
     drop(port);
-    // As K7: the kernel's worker frees the queue a moment after the close, if it gets the lock that this takes, too.
+    // As K7: the kernel's worker frees the queue a moment after the close. It needs the lock that
+    // set_channels takes, too.
     let is_free = wait_until(Duration::from_secs(30), || {
         std::thread::sleep(Duration::from_millis(50));
         lab.b.run(|| lab.b.interface.set_channels(fewer)).is_ok()

@@ -60,6 +60,14 @@ pub(crate) fn free_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
+/// Complaint about a change that the store has not confirmed.
+pub(crate) const LATE: &str = "send it again, which does no harm";
+/// Complaints about a store that does not answer: nothing is changed.
+pub(crate) const AWAY: [&str; 2] = [
+    "changes are taken when it is back",
+    "nothing can be changed now: no answer within",
+];
+
 /// What its client is told to put a neighbour: network, address, MAC address and host; without a version the next one.
 pub(crate) fn put_neighbor<'a>([vni, ip, mac, host]: [&'a str; 4], version: Option<&'a str>) -> Vec<&'a str> {
     let mut words = vec!["put", "neighbor", vni, ip, "--mac", mac, "--host", host];
@@ -173,10 +181,8 @@ impl Daemon {
         loop {
             let output = self.ctl(words);
             let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
-            let is_late = complaint.contains("send it again, which does no harm") && repeats < 2;
-            let is_away = complaint.contains("changes are taken when it is back")
-                || complaint.contains("nothing can be changed now: no answer within");
-            let is_away = is_away && begin.elapsed() < PATIENCE;
+            let is_late = complaint.contains(LATE) && repeats < 2;
+            let is_away = AWAY.iter().any(|part| complaint.contains(part)) && begin.elapsed() < PATIENCE;
             if output.status.success() || !is_late && !is_away {
                 return output;
             }

@@ -10,13 +10,13 @@ use ringside_gateway::proto::{Direction, PutNeighborsRequest, PutSecurityGroupsR
 use rusqlite::OpenFlags;
 
 use super::Etcd;
-use super::common::daemon::{Daemon, free_port, refusal};
+use super::common::daemon::{AWAY, Daemon, LATE, free_port, refusal};
 use super::common::disk::{Calls, FOR_EVER, SlowDisk, kill};
 use super::common::etcd::{IMPATIENT, configure, gateway};
 use super::common::metrics::Metrics;
 use super::common::{Folder, connect, neighbor};
 
-/// How long a change may take on a machine that has other things to do.
+/// Limit of the time that a change takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One whose copy is on such a disk, and another one that is told what changes.
@@ -48,12 +48,8 @@ impl Bed {
     async fn put<T>(mut change: impl AsyncFnMut() -> Result<T, tonic::Status>) {
         let begin = Instant::now();
         while let Err(status) = change().await {
-            let is_late = [
-                "send it again, which does no harm",
-                "changes are taken when it is back",
-                "nothing can be changed now: no answer within",
-            ];
-            let is_late = is_late.iter().any(|part| status.message().contains(part));
+            let mut complaints = AWAY.iter().chain([&LATE]);
+            let is_late = complaints.any(|part| status.message().contains(part));
             assert!(is_late && begin.elapsed() < PATIENCE, "{status}");
             eprintln!("sent again: {status}");
             tokio::time::sleep(Duration::from_millis(100)).await;

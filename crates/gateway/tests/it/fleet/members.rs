@@ -82,16 +82,12 @@ fn members_share_by_weight_and_who_ends_gives_up_at_once() {
     ] {
         assert!(shown.contains(&line), "no {line:?} in {shown}");
     }
-    // It gives its lease up, or says that etcd has not answered in time.
+    // It gives its lease up, which a lease that runs out takes five seconds and more for.
     let log = {
         let folder = two.stop();
         std::fs::read_to_string(folder.join("log")).unwrap()
     };
-    let ends = [
-        "the lease in the fleet is given up",
-        "the lease in the fleet could not be given up",
-    ];
-    assert!(ends.iter().any(|end| log.contains(end)), "{log}");
+    assert!(log.contains("the lease in the fleet is given up"), "{log}");
     one.wait("all shards again", |one| shares(one) == [("one".to_owned(), 1024)]);
     // Somebody else under its name.
     let mut other = member(&etcd, "one", 100, lease);

@@ -7,7 +7,8 @@ use ringside_netlab::testing::bound;
 use ringside_netlab::wait_until;
 
 use crate::bed::{Bed, FAMILIES, Family, Kind, Place, Tenant};
-use crate::peers::{MOMENT, answered, chat, connect, exchange_during, is_cut_off, unanswered, uninterrupted};
+use crate::peers::uninterrupted;
+use crate::peers::{MOMENT, answered, chat, connect, exchange_during, is_cut_off, unanswered};
 use crate::process::PATIENCE;
 use crate::tenants::on;
 

@@ -101,7 +101,7 @@ pub(crate) fn known_mtu(bed: &Bed, to: IpAddr) -> Option<u32> {
     route_mtu(bed.at(1), to)
 }
 
-/// The same of any tenant's kernel.
+/// Returns the MTU that a tenant's kernel has found out for an address.
 fn route_mtu(from: &Tenant, to: IpAddr) -> Option<u32> {
     let output = from.command(&format!("ip route get {to}")).output().expect("ip");
     let route = String::from_utf8(output.stdout).expect("UTF-8");

@@ -275,7 +275,7 @@ impl Fleet {
         self.gateways.iter().position(|one| one.name() == name)
     }
 
-    /// The same, when there has to be one.
+    /// Returns the owner of network 42, which has to have one.
     fn owner(&self) -> usize {
         let found = self.find_owner();
         found.unwrap_or_else(|| panic!("nobody: {}", self.first_living().json(&["fleet"])))

@@ -188,7 +188,7 @@ fn what_came_before_the_end_is_received() {
         lab.delete_link().unwrap();
         let seen = Seen::default();
         let gone = loop {
-            match queue.recv(Wait::Poll(PATIENCE)) {
+            match queue.recv(Wait::Poll(RECOVERY)) {
                 Ok(mut burst) => {
                     let event = burst.event().is_some();
                     assert!(seen.note(&mut burst) != 0 || event, "{path}: nothing is told");
