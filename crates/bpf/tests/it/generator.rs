@@ -75,8 +75,9 @@ fn it_is_faster_than_any_socket() {
             );
             assert_eq!((settled(|| sink.traffic().unwrap()) - before).packets, sent.transmitted);
             assert!(took >= Duration::from_millis(900), "{took:?}");
-            let is_judged = !cfg!(debug_assertions) || std::env::var_os("RINGSIDE_STRICT").is_some();
-            expect(!is_judged || sent.rate() > 500_000.0, format_args!("{sent:?}"))
+            let is_strict = std::env::var_os("RINGSIDE_STRICT").is_some();
+            let is_exempt = cfg!(debug_assertions) && !is_strict;
+            expect(is_exempt || sent.rate() > 500_000.0, format_args!("{sent:?}"))
         });
     });
 }
@@ -92,14 +93,14 @@ fn it_stops_when_told() {
         measured(|| {
             stop.store(false, Ordering::Release);
             thread::scope(|scope| {
-                let told = scope.spawn(|| {
+                let stopper = scope.spawn(|| {
                     thread::sleep(Duration::from_millis(200));
                     stop.store(true, Ordering::Release);
                     Instant::now()
                 });
                 let sent = generator.run_for(Duration::from_secs(20), &stop).unwrap();
-                let lag = told.join().unwrap().elapsed();
-                println!("stopped {lag:?} after it was told");
+                let lag = stopper.join().unwrap().elapsed();
+                println!("stopped after {lag:?}");
                 adds_up(sent);
                 // 50 ms are usual; the machine may be busy with other tests.
                 expect(lag < Duration::from_millis(1000), format_args!("stopped after {lag:?}"))

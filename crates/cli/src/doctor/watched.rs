@@ -105,7 +105,7 @@ fn watch(child: &mut Child, deadline: Duration, tries: &mut Vec<Try>) -> Result<
                 Told::Done => return Ok(()),
             },
             Err(mpsc::RecvTimeoutError::Timeout) => {
-                bail!("it was killed after {} s, for it hung", deadline.as_secs_f64())
+                bail!("it hung and was killed after {} s", deadline.as_secs_f64())
             }
             Err(mpsc::RecvTimeoutError::Disconnected) => break,
         }
@@ -113,7 +113,7 @@ fn watch(child: &mut Child, deadline: Duration, tries: &mut Vec<Try>) -> Result<
     let status = child.wait().context("waiting for the test")?;
     if status.signal() == Some(libc::SIGKILL) && Instant::now() + GRACE * 2 > end {
         bail!(
-            "it was not done after {} s, and ended; --deadline gives it more",
+            "it did not end within {} s and was stopped; for more time, use --deadline",
             deadline.as_secs_f64()
         );
     }

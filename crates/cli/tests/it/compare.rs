@@ -308,8 +308,8 @@ fn a_variant_is_compared_with_itself() {
         return;
     }
     let _alone = alone();
-    let line =
-        "compare --lab veth --aa --rounds 6 --slot-ms 160 --operations rx --variants af-packet,af-xdp-native --json";
+    let line = "compare --lab veth --aa --rounds 6 --slot-ms 160 --operations rx \
+                --variants af-packet,af-xdp-native --json";
     let (_, output, _, result) = measured(|| start(Command::new(RINGSIDE), line));
     let [table] = result.tables.as_slice() else {
         panic!("one table: {result:?}")
@@ -347,8 +347,8 @@ fn round_trips_idle_and_under_load() {
         return;
     }
     let _alone = alone();
-    let line = "compare --lab veth --load --load-rate 2000 --rounds 3 --slot-ms 160 --operations ping \
-                --variants udp-spin,af-packet,af-xdp-native --json";
+    let line = "compare --lab veth --load --load-rate 2000 --rounds 3 --slot-ms 160 \
+                --operations ping --variants udp-spin,af-packet,af-xdp-native --json";
     let (_, _, _, result) = measured(|| start(Command::new(RINGSIDE), line));
     let [table] = result.tables.as_slice() else {
         panic!("{} tables", result.tables.len())

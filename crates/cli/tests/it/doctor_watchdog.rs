@@ -127,7 +127,7 @@ fn a_stopped_test_is_killed() {
     let done = bed.doctor.end();
     assert_eq!(done.status.code(), Some(4), "{done:#?}");
     assert!(
-        told(&done).contains("was not finished: it was killed after 8 s, for it hung"),
+        told(&done).contains("was not finished: it hung and was killed after 8 s"),
         "{done:#?}"
     );
     assert!(!is_alive(bed.test));
@@ -158,7 +158,7 @@ fn at_the_deadline_it_ends() {
     let done = bed.doctor.end();
     assert_eq!(done.status.code(), Some(4), "{done:#?}");
     assert!(
-        told(&done).contains("it was not done after 8 s, and ended; --deadline gives it more"),
+        told(&done).contains("it did not end within 8 s and was stopped; for more time, use --deadline"),
         "{done:#?}"
     );
     assert!(

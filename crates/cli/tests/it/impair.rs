@@ -19,7 +19,8 @@ fn bed(tag: &str) -> Row {
 
 /// Starts the box, and waits until both its ports are open.
 fn start_box(row: &Row, options: &str) -> Running {
-    let running = start(&row.left.b, &format!("impair in,out --wait poll --json {options}")).receiving();
+    let line = format!("impair in,out --wait poll --json {options}");
+    let running = start(&row.left.b, &line).receiving();
     running.wait_for("this host itself is not reached");
     running
 }
@@ -426,15 +427,15 @@ fn iperf3(row: &Row, options: &str) -> (u64, Value) {
         .args(["-J", "-c", &row.right.b.ipv4.to_string()])
         .args(options.split(' '));
     let [client, server] = [Running::new(client), server].map(|program| {
-        let told: Value = serde_json::from_str(&program.end().good().out).expect("JSON");
-        told["end"]["streams"][0]["udp"].clone()
+        let report: Value = serde_json::from_str(&program.end().good().out).expect("JSON");
+        report["end"]["streams"][0]["udp"].clone()
     });
     (figure(&client, "packets"), server)
 }
 
-/// One figure of what iperf3 says.
-fn figure(told: &Value, name: &str) -> u64 {
-    (told[name].as_u64()).unwrap_or_else(|| panic!("no {name}: {told}"))
+/// Returns one figure of a report by iperf3.
+fn figure(report: &Value, name: &str) -> u64 {
+    (report[name].as_u64()).unwrap_or_else(|| panic!("no {name}: {report}"))
 }
 
 /// A box with nothing to do says so; its options are refused before anything is touched.

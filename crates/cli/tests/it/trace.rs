@@ -126,7 +126,7 @@ fn typical_ms(stage: &StageResult) -> f64 {
 
 /// Checks the median of one stage of the first hop, and that every other median is below a quarter.
 ///
-/// Where the receiver lost its CPU, it does not sleep, and fewer than 20 packets have a wake-up.
+/// A receiver that loses its CPU does not sleep: fewer than 20 packets then have a wake-up.
 fn check_delay(path: &TracedPath, stage: Stage, at_least_ms: f64) -> Result<(), Off> {
     let is_it = |other: &&StageResult| (other.hop, other.stage) == (0, stage);
     let found = path.stages.iter().find(is_it);

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
+use crate::common;
 use crate::common::frames::{datagram, exchange, frame, receive, receive_for, send};
-use crate::common::{
-    MODES, PATIENCE, assert_clean, assert_reconciles, lab, lab_with, losses, port, run, start, start_receiver,
-};
+use crate::common::{MODES, assert_clean, assert_reconciles, lab, lab_with, losses, port, run, start, start_receiver};
 use ringside_measure::probe::DEFAULT_PORT;
 use ringside_measure::schema::{Mode, Operation};
 use ringside_netlab::testing::is_root;
@@ -174,7 +173,7 @@ fn a_receiver_ends_while_packets_flow() {
     let sender = start(&lab.a, &format!("tx {{}} --to {} --json", lab.b.ipv4));
     // More than the kernel's own packets, such as ARP.
     let flows = || lab.b.state().unwrap().stats.rx_packets > 100;
-    assert!(wait_until(PATIENCE, flows), "{}", sender.told());
+    assert!(wait_until(common::PATIENCE, flows), "{}", sender.told());
     for wait in ["spin", "poll", "busy-poll"] {
         let received = run(&lab.b, &format!("rx {{}} -t 0.3 --wait {wait} --json"))
             .good()
