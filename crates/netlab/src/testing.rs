@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::panic::Location;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -210,9 +210,15 @@ fn record(variable: &str, what: &str, reason: &str, caller: &Location<'_>) {
         Some(name) if name != "main" => name.to_owned(),
         _ => caller.to_string(),
     };
-    let binary = std::env::current_exe().unwrap_or_default();
-    let binary = binary.file_stem().unwrap_or_default().to_string_lossy();
-    let line = format!("{binary} {test}\t{reason}\n");
+    let program = std::env::current_exe().unwrap_or_default();
+    let program = program.file_stem().unwrap_or_default().to_string_lossy();
+    // Without the hash that cargo appends, and after the folder of the package.
+    let program = program.rsplit_once('-').map_or(&*program, |(name, _)| name);
+    let folder = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map(PathBuf::from)
+        .unwrap_or_default();
+    let folder = folder.file_name().unwrap_or_default().to_string_lossy();
+    let line = format!("{folder}-{program} {test}\t{reason}\n");
     let written = File::options()
         .create(true)
         .append(true)

@@ -88,7 +88,7 @@ fn measured_by<T>(
         }
         repeats += 1;
         // The record has one line for each repeat.
-        let summary = off.0.lines().next().unwrap_or_default();
+        let summary = off.0.split_whitespace().collect::<Vec<_>>().join(" ");
         repeat(&format!("{summary:.200}; {late}"));
     }
 }

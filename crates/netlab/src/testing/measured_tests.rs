@@ -22,7 +22,7 @@ fn runs(off: u32, is_disturbed: bool) -> (u32, Vec<String>, Result<u32, String>)
 #[test]
 fn repeats_disturbed_run_twice_at_most() {
     assert_eq!(runs(0, true), (1, vec![], Ok(1)));
-    let reasons = [1, 2].map(|run| format!("run {run} is off; CPU 3 was unavailable for 30 ms"));
+    let reasons = [1, 2].map(|run| format!("run {run} is off in detail; CPU 3 was unavailable for 30 ms"));
     assert_eq!(runs(2, true), (3, reasons.to_vec(), Ok(3)));
     let (count, recorded, outcome) = runs(3, true);
     assert_eq!((count, recorded.len()), (3, 2));

@@ -28,31 +28,33 @@ fn quiet_after(end: &End, begun: Instant) -> Duration {
 
 #[test]
 fn a_killed_server_stops_the_client_within_two_seconds() {
-    let Some((lab, token, server)) = served("kill", 1, "") else {
-        return;
-    };
-    let host = lab.b.ipv4;
-    let line = format!("ping {host} {} --rate 2000 --timeout 0.2 --json", token.option());
-    let near = Running::new(command(&lab.a, &line, "client"));
-    server.wait_for("a session begins");
-    std::thread::sleep(Duration::from_millis(300));
-    let begun = Instant::now();
-    drop(server);
-    let took = quiet_after(&lab.a, begun);
-    assert!(took < Duration::from_secs(2), "{took:?}");
-    let done = near.end();
-    let message = done.bad();
-    assert!(message.contains("measured until then"), "{message}");
-    // What was measured is told all the same.
-    let document = done.document();
-    assert!(
-        document
-            .far
-            .as_ref()
-            .is_some_and(|far| far.lost.is_some() && far.result.is_none())
-    );
-    assert!(ping_result(document).packets.received > 0);
-    assert_clean(&lab.a);
+    measured(|| {
+        let Some((lab, token, server)) = served("kill", 1, "") else {
+            return Ok(());
+        };
+        let host = lab.b.ipv4;
+        let line = format!("ping {host} {} --rate 2000 --timeout 0.2 --json", token.option());
+        let near = Running::new(command(&lab.a, &line, "client"));
+        server.wait_for("a session begins");
+        std::thread::sleep(Duration::from_millis(300));
+        let begun = Instant::now();
+        drop(server);
+        let took = quiet_after(&lab.a, begun);
+        let done = near.end();
+        let message = done.bad();
+        assert!(message.contains("measured until then"), "{message}");
+        // What was measured is told all the same.
+        let document = done.document();
+        assert!(
+            document
+                .far
+                .as_ref()
+                .is_some_and(|far| far.lost.is_some() && far.result.is_none())
+        );
+        assert!(ping_result(document).packets.received > 0);
+        assert_clean(&lab.a);
+        expect(took < Duration::from_secs(2), format_args!("{took:?}"))
+    });
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn a_gateway_whose_disk_hangs_follows_answers_and_starts_again() {
         Metrics::of(port).count("fleet_applied_revision") >= newest
     });
     one.wait("a proof of it", |_| Metrics::of(port).get("fleet_lag_seconds") < 2.0);
-    let is_newer = one.fails(&put("10.0.1.7", "1"));
+    let is_newer = one.refuses(&put("10.0.1.7", "1"));
     assert!(is_newer.contains("something newer"), "{is_newer}");
     // It dies with what it had to write, and begins with what etcd has.
     let mut one = Daemon::start_in(kill(one));

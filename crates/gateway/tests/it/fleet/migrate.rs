@@ -79,7 +79,7 @@ fn everything_is_the_same_in_etcd_and_back_again() {
     configure(&folder, "etcd", &etcd);
     let gateway = Daemon::start_in(folder);
     assert_eq!(everything(&gateway), before);
-    let gone = gateway.fails(&put_neighbor(
+    let gone = gateway.refuses(&put_neighbor(
         ["1", "10.0.0.1", "02:00:00:00:00:01", "192.0.2.1"],
         Some("9"),
     ));

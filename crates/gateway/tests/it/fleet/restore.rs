@@ -95,7 +95,7 @@ async fn a_backup_is_not_believed_until_gateways_are_told_to_forget() {
             let said = String::from_utf8_lossy(&said);
             said.contains("its revision went back") && said.contains("is not believed")
         });
-        let refused = gateway.daemon().fails(&put);
+        let refused = gateway.daemon().refuses(&put);
         assert!(refused.contains("is not believed"), "{refused}");
     }
     // Nothing that was answered is lost in any gateway, and none was told of anything older.

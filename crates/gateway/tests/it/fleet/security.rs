@@ -152,7 +152,7 @@ fn what_is_known_of_tenants_is_neither_logged_nor_measured() {
     let mac = "02:99:98:97:96:95";
     for ip in ["10.99.98.97", "fd99:9897::96"] {
         gateway.ok(&put_neighbor(["4242424", ip, mac, "192.0.2.99"], Some("3")));
-        let older = gateway.fails(&put_neighbor(["4242424", ip, mac, "192.0.2.98"], Some("2")));
+        let older = gateway.refuses(&put_neighbor(["4242424", ip, mac, "192.0.2.98"], Some("2")));
         assert!(older.contains("something newer"), "{older}");
     }
     let groups = gateway.folder.join("groups.yaml");
@@ -216,7 +216,7 @@ fn what_a_newer_version_has_written_is_left_alone() {
         "it is still known"
     );
     let words = ["42", "10.0.0.7", "02:00:00:00:00:07", "192.0.2.9"];
-    let refused = gateway.fails(&put_neighbor(words, Some("5")));
+    let refused = gateway.refuses(&put_neighbor(words, Some("5")));
     assert!(
         refused.contains("a newer program has written it") && refused.contains("tell it a gateway of that version"),
         "{refused}"
