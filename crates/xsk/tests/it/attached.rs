@@ -4,8 +4,9 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
+use crate::common::flow::PATIENCE;
 use crate::common::traffic::{only, send};
-use crate::common::{MODES, lab, open, packet_of, roomy, sender};
+use crate::common::{MODES, lab, open_once, packet_of, roomy, sender};
 use libbpf_rs::libbpf_sys as sys;
 use ringside_bpf::testing::LAYOUTS_FILE;
 use ringside_bpf::{Filter, Neighbours, Sink, UserProgram, XdpMode, XskProgram};
@@ -40,8 +41,9 @@ fn its_hints_are_read_without_its_file() {
         let same = |layouts: &Layouts| layouts.iter().cloned().collect::<Vec<_>>();
         assert_eq!(same(&layouts), same(&file), "the kernel has what the file has");
         let number = layouts.field("test_time", "number").unwrap();
-        let mut port = open(&lab.b, path, |port| {
-            port.options(roomy().hints(layouts)).program(attached.into_program())
+        let mut port = open_once(&lab.b, path, |port| {
+            port.options(roomy().hints(layouts).busy_timeout(PATIENCE))
+                .program(attached.into_program())
         });
         let mut from = sender(&lab.a);
         let all: Vec<_> = (0..50).map(|n| packet_of(n, 64, lab.a.mac, lab.b.mac)).collect();

@@ -10,7 +10,7 @@ use ringside_xsk::{
     BusyPoll, Direction, Error, Interface, Mode, Path, Port, PortBuilder, Program, Queue, QueueOptions, Wait,
 };
 
-fn options(with: fn(QueueOptions) -> QueueOptions) -> impl FnOnce(PortBuilder) -> PortBuilder + Send {
+fn options(with: fn(QueueOptions) -> QueueOptions) -> impl Fn(PortBuilder) -> PortBuilder + Send {
     move |port| port.options(with(QueueOptions::new()))
 }
 

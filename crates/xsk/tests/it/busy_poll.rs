@@ -181,9 +181,8 @@ fn threaded_napi_is_pinned_and_put_back() {
         return;
     }
     let lab = lab("threaded", 2);
-    let cpus = vec![0];
     let mut port = open(&lab.b, Path::NativeCopy, |port| {
-        port.threaded_napi(ThreadedNapi { cpus })
+        port.threaded_napi(ThreadedNapi { cpus: vec![0] })
     });
     let threads = lab.b.run(|| lab.b.interface.napi_threads().unwrap());
     assert!(!threads.is_empty());

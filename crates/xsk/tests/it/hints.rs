@@ -446,7 +446,7 @@ fn our_own_program_tells_when_and_where() {
             let (layouts, reader) = Layouts::ringside();
             let mut port = open(&lab.b, path, |port| {
                 port.mark(0xa5)
-                    .options(roomy().multi_buffer(multi_buffer).hints(layouts))
+                    .options(roomy().multi_buffer(multi_buffer).hints(layouts.clone()))
             });
             let mut from = sender(&lab.a);
             let (mut seen, mut count) = ([0; 2], 0_u64);

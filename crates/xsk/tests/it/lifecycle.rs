@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::common::conformance::{Case, OTHER, row, row_on, usual};
 use crate::common::traffic::{expect, only, queue};
 use crate::common::{
-    MODES, assert_clean, collect, kernel_socket, lab, open, send_numbers, send_one, sender, try_open, udp,
+    MODES, assert_clean, collect, flow, kernel_socket, lab, open, send_numbers, send_one, sender, try_open, udp,
 };
 use ringside_bpf::{Filter, XskProgram};
 use ringside_netlab::testing::is_root;
@@ -40,7 +40,8 @@ fn a_queue_is_reopened_at_once() {
     let lab = lab("k7queue", 2);
     lab.a.run(|| {
         for _ in 0..10 {
-            drop(Queue::builder(&lab.a.interface, 1).open().unwrap());
+            let patient = QueueOptions::new().busy_timeout(flow::PATIENCE);
+            drop(Queue::builder(&lab.a.interface, 1).options(patient).open().unwrap());
         }
     });
     assert_clean(&lab.a);

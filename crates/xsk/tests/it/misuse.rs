@@ -231,7 +231,7 @@ fn the_smallest_of_everything() {
         // With one frame for both directions, the one that came is the one that goes.
         drop((receiver, sender));
         let both = smallest(Direction::Both);
-        let mut server = open(&lab.b, path, |port| port.options(both));
+        let mut server = open(&lab.b, path, |port| port.options(both.clone()));
         let mut client = open(&lab.a, path, |port| port);
         for n in 0..100 {
             let rx = server.queues_mut().nth(to).unwrap();
@@ -256,9 +256,10 @@ fn a_burst_larger_than_everything() {
     }
     let lab = lab("huge-batch", 2);
     let options = QueueOptions::new().batch(1 << 16).tx_ring(8).frames(1024);
-    let huge = options.clone();
-    let mut sender = open(&lab.a, Path::NativeCopy, |port| port.options(huge));
-    let mut receiver = open(&lab.b, Path::NativeCopy, |port| port.options(options.frames(4096)));
+    let mut sender = open(&lab.a, Path::NativeCopy, |port| port.options(options.clone()));
+    let mut receiver = open(&lab.b, Path::NativeCopy, |port| {
+        port.options(options.clone().frames(4096))
+    });
     let (tx, rx) = (
         sender.queues_mut().nth(1).unwrap(),
         receiver.queues_mut().nth(1).unwrap(),

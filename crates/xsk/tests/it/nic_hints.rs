@@ -47,7 +47,9 @@ fn a_veth_tells_about_packets_of_the_stack() {
         let lab = lab("nicstack", 1);
         let (options, reader) = options();
         let options = options.multi_buffer(multi_buffer);
-        let mut port = open(&lab.b, Path::NativeCopy, |port| port.mark(0xa5).options(options));
+        let mut port = open(&lab.b, Path::NativeCopy, |port| {
+            port.mark(0xa5).options(options.clone())
+        });
         let report = nic(&port);
         assert!(report.device_bound && report.why_not.is_none(), "{report:?}");
         let text = port.report().to_string();
@@ -94,7 +96,7 @@ fn a_veth_knows_nothing_about_redirected_frames() {
     }
     let lab = lab("nicframe", 1);
     let (options, reader) = options();
-    let mut port = open(&lab.b, Path::NativeCopy, |port| port.options(options));
+    let mut port = open(&lab.b, Path::NativeCopy, |port| port.options(options.clone()));
     assert!(nic(&port).device_bound);
     let frame = packet_of(0, 100, lab.a.mac, lab.b.mac);
     let sent = lab.a.run(|| {
@@ -119,7 +121,7 @@ fn a_tag_beside_the_packet_is_told() {
     }
     let lab = lab("nicvlan", 1);
     let (options, reader) = options();
-    let mut port = open(&lab.b, Path::NativeCopy, |port| port.options(options));
+    let mut port = open(&lab.b, Path::NativeCopy, |port| port.options(options.clone()));
     let from = lab.a.run(|| UdpSocket::bind((lab.a.ipv4, 0))).unwrap();
     let index = lab.a.interface.index();
     for (tci, expected) in [
@@ -150,7 +152,7 @@ fn generic_programs_do_without() {
             let builder = Port::builder(lab.b.interface.clone()).mode(Mode::Auto).options(options);
             lab.b.run(|| builder.open()).unwrap()
         } else {
-            open(&lab.b, Path::Generic, |port| port.options(options))
+            open(&lab.b, Path::Generic, |port| port.options(options.clone()))
         };
         assert_eq!(port.queues()[0].report().path, Path::Generic);
         let report = nic(&port);
@@ -215,7 +217,7 @@ fn without_being_asked_nothing_is_different() {
         let lab = lab("nicnone", 1);
         for hints in [None, Some(Layouts::ringside().0)] {
             let options = hints.into_iter().fold(roomy(), QueueOptions::hints);
-            let port = open(&lab.b, path, |port| port.options(options));
+            let port = open(&lab.b, path, |port| port.options(options.clone()));
             let program = port.report().program.as_ref().unwrap();
             assert!(
                 program.nic.is_none() && program.name.starts_with("ringside_xsk"),

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::common;
 use crate::common::{
-    MODES, assert_clean, collect, kernel_socket, lab, leading_to, open, send_numbers, send_one, sender, try_open, udp,
+    MODES, assert_clean, collect, flow, kernel_socket, lab, leading_to, open, open_once, send_numbers, send_one,
+    sender, try_open, udp,
 };
 use ringside_bpf::{Filter, XskProgram};
 use ringside_netlab::testing::is_root;
@@ -33,7 +34,7 @@ fn a_program_of_the_callers() {
             program: own(program.program()),
             xsks_map: own(program.xsks_map()),
         };
-        let mut port = open(&lab.b, path, |port| port.program(custom));
+        let mut port = open_once(&lab.b, path, |port| port.program(custom));
         let report = port.report().program.clone().unwrap();
         assert_eq!((report.id, report.name.as_str()), (program.id(), "ringside_xsk"));
         assert_eq!(
@@ -71,7 +72,7 @@ fn a_program_that_is_attached_already() {
         let attached = Program::Attached {
             xsks_map: own(program.xsks_map()),
         };
-        let mut port = open(&lab.b, path, |port| port.program(attached).queues([1, 2]));
+        let mut port = open_once(&lab.b, path, |port| port.program(attached).queues([1, 2]));
         let report = port.report().program.clone().unwrap();
         assert_eq!((report.id, report.attached), (program.id(), "by the caller"));
         let mut sender = sender(&lab.a);
@@ -243,12 +244,12 @@ fn a_socket_that_is_handed_over_waits_for_its_queue() {
     }
     let lab = lab("handover", 2);
     let mut receiver = open(&lab.b, Path::NativeCopy, |port| port);
+    let patient = QueueOptions::new().busy_timeout(flow::PATIENCE);
     lab.a.run(|| {
         for n in 0..5 {
             let fd = xdp_socket();
-            let options = QueueOptions::new().direction(Direction::Transmit);
             let mut queue = Queue::builder(&lab.a.interface, 1)
-                .options(options)
+                .options(patient.clone().direction(Direction::Transmit))
                 .socket(fd)
                 .open()
                 .unwrap();
@@ -256,7 +257,7 @@ fn a_socket_that_is_handed_over_waits_for_its_queue() {
             assert_eq!(collect(receiver.queues_mut().nth(1).unwrap(), 1, PATIENCE), [n]);
         }
         // One that is in use already, or no XDP socket at all.
-        let queue = Queue::builder(&lab.a.interface, 1).open().unwrap();
+        let queue = Queue::builder(&lab.a.interface, 1).options(patient).open().unwrap();
         let used = Queue::builder(&lab.a.interface, 0)
             .socket(own(&queue))
             .open()

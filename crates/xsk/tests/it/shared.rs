@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::common;
 use crate::common::{
-    MODES, arrives_at, assert_clean, check, collect, lab, leading_to, open, packet, send_numbers, sender,
+    MODES, arrives_at, assert_clean, check, collect, lab, leading_to, open, open_once, packet, send_numbers, sender,
 };
 use ringside_bpf::testing::TestProgram;
 use ringside_netlab::testing::is_root;
@@ -27,7 +27,7 @@ fn packets_cross_two_interfaces_without_a_copy() {
     for path in MODES {
         let umem = umem(1024);
         let options = QueueOptions::new().frames(256);
-        let mut from = open(&left.b, path, |port| port.umem(&umem).options(options));
+        let mut from = open(&left.b, path, |port| port.umem(&umem).options(options.clone()));
         let mut to = open(&right.a, path, |port| {
             port.umem(&umem)
                 .options(QueueOptions::new().frames(0).direction(Direction::Transmit))
@@ -107,12 +107,11 @@ fn siblings_share_a_queue() {
         for (queue, number) in [(0_usize, 0_u32), (1, 1)] {
             let test = TestProgram::steer(4).unwrap();
             let map = ringside_xsk::XskMap::from_fd(test.xsks_map.try_clone().unwrap()).unwrap();
-            let mut port = open(&lab.b, path, |port| {
-                port.queues([number]).program(Program::Custom {
-                    program: test.program,
-                    xsks_map: test.xsks_map,
-                })
-            });
+            let program = Program::Custom {
+                program: test.program,
+                xsks_map: test.xsks_map,
+            };
+            let mut port = open_once(&lab.b, path, |port| port.queues([number]).program(program));
             let first = port.queues_mut().next().unwrap();
             let mut others: Vec<Queue> = lab.b.run(|| {
                 (0..3)

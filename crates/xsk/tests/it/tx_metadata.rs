@@ -57,7 +57,9 @@ fn stamps_lie_between_hand_over_and_reception() {
     let lab = lab("txstamps", 4);
     for path in MODES {
         let (layouts, reader) = Layouts::ringside();
-        let mut port = open(&lab.b, path, |port| port.options(QueueOptions::new().hints(layouts)));
+        let mut port = open(&lab.b, path, |port| {
+            port.options(QueueOptions::new().hints(layouts.clone()))
+        });
         let from = u32::try_from(leading_to(1, path)).expect("small");
         let mut tx = lab.a.run(|| {
             let options = asking(stamps());
@@ -246,7 +248,7 @@ fn received_packets_ask_in_the_room_of_their_hints() {
             if unaligned {
                 options = options.frame_size(3000);
             }
-            let mut port = open(&lab.b, path, |port| port.options(options));
+            let mut port = open(&lab.b, path, |port| port.options(options.clone()));
             let rx = port.queues_mut().next().expect("one");
             let mut client = open(&lab.a, path, |port| port);
             for round in 0..50_u64 {

@@ -18,6 +18,7 @@ use ringside_xsk::{
     AttachMode, BusyPoll, Direction, Error, Mode, Pages, Path, Port, PortBuilder, Queue, QueueOptions, Wait, XdpLink,
 };
 
+use super::flow::PATIENCE;
 use super::{MODES, arrives_at, hash_packets, leading_to, try_open};
 
 mod record;
@@ -141,9 +142,10 @@ impl Case {
         lab
     }
 
-    /// A port with the queue under test alone, as the receiving end of a row.
+    /// A port with the queue under test alone, as the receiving end of a row. Waits up to
+    /// [`PATIENCE`] while the kernel gives back the queue of the port before.
     pub fn port(self, end: &End, options: QueueOptions, with: impl FnOnce(PortBuilder) -> PortBuilder + Send) -> Port {
-        let options = self.options(options);
+        let options = self.options(options).busy_timeout(PATIENCE);
         let opened = try_open(end, self.path, |port| with(port.queues([self.queue]).options(options)));
         let port = opened.unwrap_or_else(|error| self.refused(end, &error));
         self.renew_buffers(end);

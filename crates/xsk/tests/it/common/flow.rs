@@ -114,7 +114,7 @@ impl Flow {
     /// From these transmit queues, at most so many bursts in a second from each.
     pub fn start(from: &End, to: &End, queues: &[usize], rate: u32) -> Self {
         let transmit = QueueOptions::new().direction(Direction::Transmit);
-        let port = open(from, Path::NativeCopy, |port| port.options(transmit));
+        let port = open(from, Path::NativeCopy, |port| port.options(transmit.clone()));
         Self::on(port, from, to, queues, rate)
     }
 

@@ -12,6 +12,7 @@ pub mod traffic;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use self::flow::PATIENCE;
 use ringside_netlab::testing::bound;
 use ringside_netlab::{End, Lab, VethConfig};
 use ringside_xsk::{Direction, Mode, Path, Port, PortBuilder, Queue, QueueOptions, Wait};
@@ -32,8 +33,23 @@ pub fn lab(tag: &str, queues: u32) -> Lab {
 }
 
 /// Opens a port on one end with everything at its default but what `with` changes.
-pub fn open(end: &End, path: Path, with: impl FnOnce(PortBuilder) -> PortBuilder + Send) -> Port {
-    try_open(end, path, with).expect("port opens")
+///
+/// Waits up to [`PATIENCE`] for queues that the kernel has not given back yet: on a busy machine
+/// that takes longer than the default `busy_timeout`.
+pub fn open(end: &End, path: Path, with: impl Fn(PortBuilder) -> PortBuilder + Send + Sync) -> Port {
+    let begin = Instant::now();
+    loop {
+        match try_open(end, path, &with) {
+            Err(ringside_xsk::Error::QueueBusy { .. }) if begin.elapsed() < PATIENCE => {}
+            opened => return opened.expect("port opens"),
+        }
+    }
+}
+
+/// As [`open`], for what can be given away only once. Waits unless `with` sets other options.
+pub fn open_once(end: &End, path: Path, with: impl FnOnce(PortBuilder) -> PortBuilder + Send) -> Port {
+    let patient = QueueOptions::new().busy_timeout(PATIENCE);
+    try_open(end, path, |port| with(port.options(patient))).expect("port opens")
 }
 
 pub fn try_open(
@@ -150,7 +166,9 @@ pub fn assert_clean(end: &End) {
     end.run(|| {
         for queue in 0..end.interface.rx_queues().expect("queues") {
             // Transmit only: whatever the MTU is.
-            let options = QueueOptions::new().direction(Direction::Transmit);
+            let options = QueueOptions::new()
+                .direction(Direction::Transmit)
+                .busy_timeout(PATIENCE);
             if let Err(error) = Queue::builder(&end.interface, queue).options(options).open() {
                 panic!("queue {queue} was not given back: {error}");
             }

@@ -87,9 +87,9 @@ fn receives(port: &mut Port) {
     }
 }
 
-/// A port of the next one, whom the kernel lets have the queue when it comes to it.
+/// A port of the next one.
 fn next(end: &End, case: Case) -> Port {
-    case.port(end, QueueOptions::new().busy_timeout(PATIENCE), |port| port)
+    case.port(end, QueueOptions::new(), |port| port)
 }
 
 #[test]

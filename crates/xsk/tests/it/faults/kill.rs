@@ -170,8 +170,8 @@ fn two_hundred_kills_leave_nothing_behind() {
                 served_well += counted.own.rx_packets;
                 took
             } else {
-                let options = QueueOptions::new().busy_timeout(PATIENCE);
-                let mut next = open(&lab.b, path, |port| port.queues([0, 1]).options(options));
+                let options = QueueOptions::new();
+                let mut next = open(&lab.b, path, |port| port.queues([0, 1]).options(options.clone()));
                 receiving(&mut next, &seen, Wait::Poll(Duration::from_millis(20)), || {
                     assert!(seen.more(1))
                 });

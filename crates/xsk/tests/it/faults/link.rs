@@ -326,7 +326,7 @@ fn a_queue_that_is_never_idle_is_told() {
         set_channels(&lab.b, 1).unwrap();
         let account = Account::open(&lab.a, &lab.b);
         let options = roomy().direction(Direction::Receive).batch(1);
-        let mut port = open(&lab.b, path, |port| port.options(options));
+        let mut port = open(&lab.b, path, |port| port.options(options.clone()));
         let flow = Flow::start(&lab.a, &lab.b, &[0], 1000);
         flow.more(1500);
         let sent = flow.stop();

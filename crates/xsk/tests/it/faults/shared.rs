@@ -28,11 +28,11 @@ fn a_forwarder_changes_its_ports_under_traffic() {
     in_every_mode("forward", |path, tag| {
         let (left, right) = (lab(&format!("{tag}-l"), 3), lab(&format!("{tag}-r"), 3));
         let umem = umem(1024);
-        let patient = QueueOptions::new().frames(256).busy_timeout(PATIENCE);
-        let to_options = patient.clone().frames(128).direction(Direction::Transmit);
+        let from_options = QueueOptions::new().frames(256);
+        let to_options = from_options.clone().frames(128).direction(Direction::Transmit);
         let open_from = || {
             open(&left.b, path, |port| {
-                port.umem(&umem).queues([0, 1]).options(patient.clone())
+                port.umem(&umem).queues([0, 1]).options(from_options.clone())
             })
         };
         let open_to = || {
@@ -120,7 +120,7 @@ fn frames_in_flight_of_a_closed_port_serve_the_others() {
         let jam = Jam::at(&lab.b);
         let (there, back) = (Account::open(&lab.a, &lab.b), Account::open(&lab.b, &lab.a));
         let flow = Flow::start(&lab.b, &lab.a, &lanes(path, 1), 500);
-        let all = QueueOptions::new().frames(512).busy_timeout(PATIENCE);
+        let all = QueueOptions::new().frames(512);
         let mut first = open(&lab.a, path, |port| port.umem(&umem).queues([1]).options(all.clone()));
         let queue = first.queues_mut().next().unwrap();
         send_numbers(queue, 0..100, &lab.a, &lab.b);
@@ -129,7 +129,7 @@ fn frames_in_flight_of_a_closed_port_serve_the_others() {
         drop(first);
         assert_eq!(umem.unclaimed(), 512, "{path}");
 
-        let mut second = open(&lab.a, path, |port| port.umem(&umem).queues([0]).options(all));
+        let mut second = open(&lab.a, path, |port| port.umem(&umem).queues([0]).options(all.clone()));
         let seen = Seen::default();
         let sent = receiving(&mut second, &seen, WAIT, || {
             assert!(seen.more(2000));
