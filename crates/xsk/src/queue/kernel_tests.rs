@@ -150,7 +150,7 @@ fn a_livelock_is_an_error_within_the_stall_time() {
         };
         assert_eq!(*id, case.from());
         assert!(
-            *waited >= Duration::from_millis(200) && took < Duration::from_secs(2),
+            *waited >= Duration::from_millis(200) && took < Duration::from_secs(10),
             "{took:?}"
         );
         assert_eq!(*pending, 56, "the ring has 8 places");
@@ -218,7 +218,9 @@ fn a_frame_delivered_twice_poisons_the_queue() {
             assert!(wait_until(PATIENCE, one_more), "{:?}", queue.ledger());
         } else {
             send(13);
-            std::thread::sleep(Duration::from_millis(50));
+            // Not by the ledger, which would find it first.
+            let rx = queue.bound.rx.as_ref().expect("an RX ring");
+            assert!(wait_until(PATIENCE, || rx.filled().expect("sound") >= 13));
         }
         let error = queue
             .recv(Wait::Spin)

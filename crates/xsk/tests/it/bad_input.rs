@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::common;
+use crate::common::flow::PATIENCE;
 use crate::common::{assert_clean, lab, open, try_open};
 use ringside_netlab::testing::is_root;
 use ringside_netlab::{Lab, VethConfig};
@@ -11,14 +12,19 @@ use ringside_xsk::{
 };
 
 fn options(with: fn(QueueOptions) -> QueueOptions) -> impl Fn(PortBuilder) -> PortBuilder + Send {
-    move |port| port.options(with(QueueOptions::new()))
+    move |port| port.options(with(patient()))
+}
+
+/// Waits for a queue that was closed a moment before, instead of naming it as the error.
+fn patient() -> QueueOptions {
+    QueueOptions::new().busy_timeout(PATIENCE)
 }
 
 /// Opens what must not open, and checks that the text names each part and that the interface is as it was.
 fn refused(lab: &Lab, with: impl FnOnce(PortBuilder) -> PortBuilder + Send, parts: &[&str]) -> Error {
     let error = lab
         .b
-        .run(|| with(Port::builder(lab.b.interface.clone())).open())
+        .run(|| with(Port::builder(lab.b.interface.clone()).options(patient())).open())
         .expect_err(parts[0]);
     let text = error.to_string();
     for part in parts {
@@ -66,7 +72,7 @@ fn values_that_make_no_sense_are_refused_by_name() {
         refused(&lab, options(*with), parts);
     }
     // What is too much for newer kernels alone is named too.
-    let options = QueueOptions::new().headroom(1500).direction(Direction::Transmit);
+    let options = patient().headroom(1500).direction(Direction::Transmit);
     let queue = Queue::builder(&lab.b.interface, 0).options(options);
     if let Err(error) = lab.b.run(|| queue.open()) {
         let text = error.to_string();
@@ -239,9 +245,10 @@ fn a_mode_that_cannot_be_had_is_refused_with_the_reason() {
         |port| port.first_place(1),
         &["first_place = 1", "Program::Attached"],
     );
+    let queue = |mode| Queue::builder(&lab.b.interface, 1).mode(mode).options(patient());
     let error = lab
         .b
-        .run(|| Queue::builder(&lab.b.interface, 1).mode(zero_copy).open())
+        .run(|| queue(zero_copy).open())
         .expect_err("a veth has no zero-copy");
     assert!(
         matches!(
@@ -256,16 +263,10 @@ fn a_mode_that_cannot_be_had_is_refused_with_the_reason() {
     // A queue alone checks what the attached program makes of a copy.
     let port = open(&lab.b, Path::Generic, |port| port.queues([0]));
     let native = Mode::Require(Path::NativeCopy);
-    let error = lab
-        .b
-        .run(|| Queue::builder(&lab.b.interface, 1).mode(native).open())
-        .expect_err("generic");
+    let error = lab.b.run(|| queue(native).open()).expect_err("generic");
     assert!(error.to_string().contains("makes it generic"), "{error}");
     for mode in [Mode::Auto, Mode::Require(Path::Generic), Mode::Require(Path::Copy)] {
-        let queue = lab
-            .b
-            .run(|| Queue::builder(&lab.b.interface, 1).mode(mode).open())
-            .unwrap();
+        let queue = lab.b.run(|| queue(mode).open()).unwrap();
         assert_eq!(queue.report().path, Path::Generic);
     }
     drop(port);

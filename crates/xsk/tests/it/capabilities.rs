@@ -1,9 +1,9 @@
 //! What an interface and this kernel can do: with everything, and with as little as a process may have.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use crate::common::child::{part, play, said};
+use crate::common::flow::PATIENCE;
 use crate::common::{assert_clean, lab};
 use libbpf_rs::query::ProgInfoIter;
 use ringside_netlab::testing::is_root;
@@ -20,7 +20,7 @@ fn child() {
     let capabilities = Capabilities::of(&interface).unwrap();
     let after = || (open_files(), namespaces());
     // A thread that has been joined is in the list of threads a moment longer.
-    wait_until(Duration::from_secs(5), || before == after());
+    wait_until(PATIENCE, || before == after());
     assert_eq!(before, after(), "left open, or not where it was");
     match part.as_str() {
         "json" => println!("says: {}", serde_json::to_string(&capabilities).unwrap()),
@@ -97,7 +97,7 @@ fn nothing_is_left_behind() {
     );
     said(&mut play(&lab, "json", "+all", None));
     // Other tests probe at the same time, and the kernel frees programs a little later.
-    let gone = wait_until(Duration::from_secs(5), || {
+    let gone = wait_until(PATIENCE, || {
         !ProgInfoIter::default().any(|program| program.name == "ringside_probe")
     });
     assert!(gone, "a program is left");

@@ -139,7 +139,8 @@ fn a_second_socket_on_a_queue_is_refused_by_name() {
         );
         // Another queue is free, and the first socket did not suffer.
         if lab.b.run(|| lab.b.interface.rx_queues()).expect("readable") > OTHER {
-            let free = Queue::builder(&lab.b.interface, OTHER - case.queue);
+            let patient = QueueOptions::new().busy_timeout(flow::PATIENCE);
+            let free = Queue::builder(&lab.b.interface, OTHER - case.queue).options(patient);
             lab.b.run(|| free.open()).expect("free");
         }
         let mut port = port;
@@ -381,7 +382,7 @@ fn all_counters_can_be_read() {
     let mut sender = sender(&lab.a);
     send_numbers(sender.queues_mut().nth(1).unwrap(), 0..10, &lab.a, &lab.b);
     assert_eq!(
-        collect(port.queues_mut().nth(1).unwrap(), 10, Duration::from_millis(100)).len(),
+        collect(port.queues_mut().nth(1).unwrap(), 10, Duration::from_millis(500)).len(),
         4
     );
     let stats = port.stats().unwrap();
@@ -473,7 +474,7 @@ fn the_ladder_ends_at_generic_and_says_why() {
         lab.b.run(|| {
             Port::builder(lab.b.interface.clone())
                 .mode(mode)
-                .options(QueueOptions::new().frame_size(4096))
+                .options(QueueOptions::new().frame_size(4096).busy_timeout(flow::PATIENCE))
                 .open()
         })
     };

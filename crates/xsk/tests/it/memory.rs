@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::common::child::{part, play, said, say_outcome};
+use crate::common::flow::PATIENCE;
 use crate::common::{assert_clean, lab};
 use ringside_netlab::testing::{is_root, skip_unsupported};
 use ringside_netlab::wait_until;
@@ -28,13 +29,13 @@ fn child() {
         // 0: the process that writes.
         fs::write(Path::new(&group).join("cgroup.procs"), "0").expect("joins the group");
     }
+    // Queues of the process before, and their memory, are free when the kernel's worker has freed them.
+    let patient = QueueOptions::new().busy_timeout(PATIENCE);
     match part.as_str() {
-        // The memory of the process before is free when the kernel's worker has freed its queues.
         "open-port" => {
-            let options = QueueOptions::new().busy_timeout(Duration::from_secs(30));
-            say_outcome(Port::builder(interface).options(options).open().map(drop));
+            say_outcome(Port::builder(interface).options(patient).open().map(drop));
         }
-        "open-queue" => say_outcome(Queue::builder(&interface, 1).open().map(drop)),
+        "open-queue" => say_outcome(Queue::builder(&interface, 1).options(patient).open().map(drop)),
         "open-small-queue" => say_outcome(open_small(&interface, 1).map(drop)),
         "open-large-queue" => {
             let options = QueueOptions::new().frames(32768);

@@ -157,7 +157,7 @@ fn all_frames_hoarded_and_given_back() {
     let start = Instant::now();
     assert_eq!(rx.send_with(8, |_| panic!("there is no frame")).unwrap(), 0);
     assert!(rx.recv(Wait::Poll(Duration::from_millis(20))).unwrap().is_empty());
-    assert!(start.elapsed() < Duration::from_secs(1));
+    assert!(start.elapsed() < Duration::from_secs(10));
     send_numbers(tx, 100..110, &lab.a, &lab.b);
     assert!(rx.recv(Wait::Poll(Duration::from_millis(20))).unwrap().is_empty());
     assert_eq!(rx.stats().unwrap().kernel.rx_fill_ring_empty, 10);
@@ -309,7 +309,7 @@ fn a_closure_may_decline() {
         assert_eq!(sent.unwrap(), 5);
     }
     tx.flush().unwrap();
-    let got = collect(rx, 500, Duration::from_millis(300));
+    let got = collect(rx, 500, PATIENCE);
     assert!(got.into_iter().eq((0..1000).step_by(2)), "the even ones, in order");
     assert!(tx.drain(PATIENCE).unwrap());
     assert_eq!(tx.free_frames(), 256);
@@ -422,6 +422,7 @@ fn queued_frames_leave_before_a_sleep() {
     if !is_root() {
         return;
     }
+    const SLEEP: Duration = Duration::from_secs(5);
     let lab = lab("sleep", 2);
     let mut receiver = open(&lab.b, Path::NativeCopy, |port| port);
     let mut other = open(&lab.a, Path::NativeCopy, |port| port);
@@ -434,7 +435,7 @@ fn queued_frames_leave_before_a_sleep() {
             queue.send(frame).unwrap();
         }
         let start = Instant::now();
-        let burst = queue.recv(Wait::Poll(Duration::from_millis(700))).unwrap();
+        let burst = queue.recv(Wait::Poll(SLEEP)).unwrap();
         assert!(burst.is_empty());
         start.elapsed()
     });
@@ -443,9 +444,12 @@ fn queued_frames_leave_before_a_sleep() {
         collect(receiver.queues_mut().nth(1).unwrap(), 5, PATIENCE),
         [0, 1, 2, 3, 4]
     );
-    assert!(start.elapsed() < Duration::from_millis(600), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
     let slept = sleeper.join().unwrap();
-    assert!((Duration::from_millis(690)..PATIENCE).contains(&slept), "{slept:?}");
+    assert!(
+        (SLEEP - Duration::from_millis(10)..SLEEP + PATIENCE).contains(&slept),
+        "{slept:?}"
+    );
 }
 
 /// Closing does not wait for a stalled queue longer than told, and ports can be swapped by safe code.

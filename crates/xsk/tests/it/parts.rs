@@ -111,7 +111,10 @@ fn queues_begin_where_they_are_told() {
             xsks_map: own(program.xsks_map()),
         };
         try_open(&lab.b, Path::NativeCopy, |port| {
-            port.program(attached).queues([queue]).first_place(place)
+            port.program(attached)
+                .queues([queue])
+                .first_place(place)
+                .options(QueueOptions::new().busy_timeout(flow::PATIENCE))
         })
     };
     let error = from(1, 1).expect_err("places 0 and 1").to_string();

@@ -13,7 +13,7 @@ use crate::common;
 use crate::common::account::{Account, Balance};
 use crate::common::child::{Guard, part, play, said, say_outcome};
 use crate::common::conformance::{Case, lacks, passed, row, row_once};
-use crate::common::flow::Flow;
+use crate::common::flow::{self, Flow};
 use crate::common::traffic::{only, queue};
 use crate::common::{MODES, assert_clean, collect, lab, leading_to, open, send_numbers, within};
 use libbpf_rs::{Xdp, XdpFlags};
@@ -98,7 +98,7 @@ fn attach_by_netlink(interface: &Interface) {
 /// Receives and sends back until killed.
 fn serve(interface: Interface) {
     let case = case();
-    let options = case.options(QueueOptions::new());
+    let options = case.options(QueueOptions::new()).busy_timeout(flow::PATIENCE);
     let port = Port::builder(interface).mode(Mode::Require(case.path)).options(options);
     let mut port = port.open().unwrap();
     println!("says: ready {:?}", port.report());
@@ -146,7 +146,7 @@ fn work(interface: &Interface) {
         }
     };
     println!("says: bound {}", queue.report());
-    let end = Instant::now() + Duration::from_secs(10);
+    let end = Instant::now() + Duration::from_mins(1);
     let mut answered = 0;
     while answered < 100 && Instant::now() < end {
         let mut burst = queue.recv(Wait::Poll(Duration::from_millis(50))).unwrap();
@@ -249,7 +249,7 @@ fn the_least_set_of_capabilities_receives_and_sends() {
                 assert_eq!(answers, Vec::from_iter(0..200), "{held}, {path}, queue {queue}");
             }
             drop(server);
-            let gone = wait_until(Duration::from_secs(1), || lab.b.state().unwrap().xdp.is_none());
+            let gone = wait_until(flow::PATIENCE, || lab.b.state().unwrap().xdp.is_none());
             assert!(gone, "{held}, {path}: a program is still attached");
         }
     }

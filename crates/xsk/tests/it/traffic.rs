@@ -154,7 +154,7 @@ fn sent_equals_received_plus_counted_losses() {
         let received = collect(
             receiver.queues_mut().next().unwrap(),
             usize::MAX,
-            Duration::from_millis(200),
+            Duration::from_millis(500),
         )
         .len() as u64;
         let stats = receiver.stats().unwrap();

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::common;
-use crate::common::{MODES, arrives_at, kernel_socket, lab, leading_to, open, try_open, udp};
+use crate::common::{MODES, arrives_at, flow, kernel_socket, lab, leading_to, open, try_open, udp};
 use ringside_netlab::testing::is_root;
 use ringside_netlab::{End, Lab, VethConfig};
 use ringside_nic::clock::{Monotonic, Offset, Tai, Timestamp};
@@ -27,7 +27,7 @@ fn sender(end: &End, options: QueueOptions) -> Queue {
     end.run(|| {
         Queue::builder(&end.interface, 0)
             .mode(Mode::Require(Path::Copy))
-            .options(options)
+            .options(options.busy_timeout(flow::PATIENCE))
             .open()
     })
     .expect("opens")
@@ -484,7 +484,9 @@ fn a_port_tells_what_it_got() {
 
 /// Mode::Auto goes on to a copy path where zero-copy lacks what is asked for, and says why.
 fn port_of(lab: &Lab) -> Port {
-    let options = QueueOptions::new().tx_metadata(TxMetadata::new().software_checksum());
+    let options = QueueOptions::new()
+        .tx_metadata(TxMetadata::new().software_checksum())
+        .busy_timeout(flow::PATIENCE);
     let port = lab
         .b
         .run(|| Port::builder(lab.b.interface.clone()).options(options).open())

@@ -12,6 +12,9 @@
 
 enum { BURST = 32, SECOND = 1000000000 };
 
+/* Nanoseconds for what comes for certain. */
+static const uint64_t PATIENCE = (uint64_t)30 * SECOND;
+
 static const char *names[2], *layouts_file;
 static uint32_t mode;
 
@@ -28,6 +31,8 @@ static struct rsd_options options_of(const char *interface)
 	options.interface = interface;
 	options.mode = mode;
 	options.batch = BURST;
+	/* The kernel frees the queue of a port a moment after it was closed. */
+	options.busy_timeout_ns = PATIENCE;
 	return options;
 }
 
@@ -456,7 +461,10 @@ static void *receives(void *argument)
 	struct rsd_packet packets[BURST];
 
 	receiver->started = 1;
-	receiver->got = rsd_receive(receiver->queue, packets, BURST, (int64_t)20 * SECOND);
+	/* The first thread may be inside just now, to see whether this one is. */
+	do
+		receiver->got = rsd_receive(receiver->queue, packets, BURST, (int64_t)20 * SECOND);
+	while (receiver->got == RSD_EBUSY);
 	return NULL;
 }
 
@@ -551,7 +559,7 @@ static void closing(struct end a, struct end b)
 
 	/* Opened anew: the queue has another handle. */
 	queue = again.queue;
-	EXPECT(RSD_OK, rsd_port_reopen(again.port, (uint64_t)5 * SECOND));
+	EXPECT(RSD_OK, rsd_port_reopen(again.port, PATIENCE));
 	EXPECT(RSD_ECLOSED, rsd_queue_fd(queue));
 	EXPECT(RSD_OK, rsd_port_queue(again.port, 0, &again.queue));
 	CHECK(again.queue != queue);

@@ -207,7 +207,7 @@ impl Case {
         self.queue_of(end, self.from(), options.direction(Direction::Transmit))
     }
 
-    /// A queue without a program of its own.
+    /// A queue without a program of its own. Waits for it as [`Case::port`] does.
     pub fn queue_of(self, end: &End, queue: u32, options: QueueOptions) -> Queue {
         let opened = self.try_queue_of(end, queue, options);
         opened.unwrap_or_else(|error| self.refused(end, &error))
@@ -221,7 +221,7 @@ impl Case {
         };
         let open = || {
             let builder = Queue::builder(&end.interface, queue).mode(Mode::Require(path));
-            let options = self.options(options.clone());
+            let options = self.options(options.clone()).busy_timeout(PATIENCE);
             end.run(|| builder.options(options).open())
         };
         let mut opened = open();

@@ -130,6 +130,7 @@ impl Flow {
             state: Arc::clone(&state),
             answers: Arc::clone(&answers),
             sent: Sent::default(),
+            before: arrived(from, to),
         };
         Self {
             state,
@@ -179,6 +180,14 @@ struct Sender {
     state: Arc<State>,
     answers: Arc<Seen>,
     sent: Sent,
+    /// What had arrived when it began.
+    before: Option<u64>,
+}
+
+/// Packets that the one end has dropped or the other has received, unless one is away.
+fn arrived(from: &End, to: &End) -> Option<u64> {
+    let [from, to] = [from, to].map(|end| end.state().ok().map(|state| state.stats));
+    Some(from?.tx_dropped + to?.rx_packets)
 }
 
 impl Sender {
@@ -203,16 +212,26 @@ impl Sender {
                 "frames are missing"
             );
         }
-        // The last answers come a moment after the last packets.
-        let mut quiet = Instant::now();
-        while quiet.elapsed() < Duration::from_millis(100) {
-            if self.take_answers(&mut port).expect("link is up") != 0 {
-                quiet = Instant::now();
+        let taken = port.stats().expect("counters").own.tx_completed;
+        wait_until(ARRIVAL, || self.have_arrived(taken));
+        if port.queues().iter().any(|queue| queue.report().rx_ring != 0) {
+            let mut quiet = Instant::now();
+            while quiet.elapsed() < ANSWER {
+                if self.take_answers(&mut port).expect("link is up") != 0 {
+                    quiet = Instant::now();
+                }
+                std::thread::sleep(Duration::from_millis(1));
             }
-            std::thread::sleep(Duration::from_millis(1));
         }
         self.sent.ports.push(port.stats().expect("counters"));
         self.sent
+    }
+
+    /// Whether so many packets have arrived since the flow began. False where it has had more than
+    /// one port.
+    fn have_arrived(&self, taken: u64) -> bool {
+        let now = arrived(&self.from, &self.to);
+        self.sent.ports.is_empty() && self.before.is_some_and(|before| now >= Some(before + taken))
     }
 
     fn send(&mut self, port: &mut Port, lane: usize) -> Result<usize, Error> {
@@ -271,8 +290,13 @@ pub fn receiving<T>(port: &mut Port, seen: &Seen, wait: Wait, fault: impl FnOnce
     })
 }
 
-/// How long a packet that was sent may be under way to its socket, on a machine that has other things to do.
-const ON_THE_WAY: Duration = Duration::from_millis(30);
+/// How long a packet that was counted may be under way to its socket.
+const ON_THE_WAY: Duration = Duration::from_millis(200);
+/// How long packets that were sent may be under way, on a machine that has other things to do. What
+/// a link loses when it goes away is waited for as long.
+const ARRIVAL: Duration = Duration::from_millis(500);
+/// How long an answer may take, on such a machine.
+const ANSWER: Duration = Duration::from_secs(1);
 
 struct Stop<'a>(&'a AtomicBool);
 
@@ -287,17 +311,21 @@ fn receive(queue: &mut Queue, seen: &Seen, wait: Wait, stop: &AtomicBool) {
     let mut idle = 0_u32;
     // A sender's packet is completed before the receiver's NAPI poll, in which it came, hands over what it has.
     let mut stopped = None;
-    while stopped.is_none_or(|since: Instant| since.elapsed() < ON_THE_WAY) {
+    loop {
         if stopped.is_none() && stop.load(Ordering::Relaxed) {
             stopped = Some(Instant::now());
         }
-        match queue.recv(wait) {
+        let is_over = stopped.is_some_and(|since: Instant| since.elapsed() >= ON_THE_WAY);
+        match queue.recv(if is_over { Wait::Spin } else { wait }) {
             Ok(mut burst) => {
                 if let Some(event) = burst.event().cloned() {
                     assert!(burst.is_empty(), "{event} with packets");
                     seen.lock().events.push((number, event));
                 }
                 idle = if seen.note(&mut burst) == 0 { idle + 1 } else { 0 };
+                if is_over && idle > 0 {
+                    return;
+                }
             }
             Err(Error::LinkGone { event, .. }) => {
                 seen.lock().events.push((number, event));

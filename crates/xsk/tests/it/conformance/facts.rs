@@ -9,6 +9,7 @@ use ringside_wire::udp::{ChecksumState, checksum_state};
 use ringside_xsk::{Path, QueueOptions};
 
 use crate::common::conformance::{Case, lacks, row, row_on, usual};
+use crate::common::flow;
 use crate::common::traffic::{PATIENCE, only};
 use crate::conformance::metadata::stamps_are_of_tai;
 
@@ -66,7 +67,7 @@ fn k15() {
         }
         // And the other way round: with such an MTU there, native XDP without frags is refused; the library says so.
         lab.a.run(|| lab.a.interface.set_mtu(9000)).expect("nobody minds");
-        let options = case.options(QueueOptions::new());
+        let options = case.options(QueueOptions::new()).busy_timeout(flow::PATIENCE);
         let opened = crate::common::try_open(&lab.b, case.path, |port| port.queues([case.queue]).options(options));
         lab.a.run(|| lab.a.interface.set_mtu(1500)).expect("as before");
         match (case.path, opened) {

@@ -33,7 +33,7 @@ fn stop_and_go_on(path: Path, tag: &str) -> Result<(), Off> {
 
     server.signal(Signal::STOP);
     let stopped = Instant::now();
-    std::thread::sleep(Duration::from_millis(200));
+    std::thread::sleep(Duration::from_secs(1));
     let answered = flow.answers.packets();
     let error = try_open(&lab.b, path, |port| port).expect_err("taken");
     let holder = format!("held by process {}", server.pid());

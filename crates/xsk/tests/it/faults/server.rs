@@ -55,8 +55,10 @@ fn answer(port: &mut Port) {
             let ended = &ended;
             scope.spawn(move || {
                 while !ended.load(Ordering::Relaxed) {
-                    send_back(queue).unwrap();
+                    send_back(queue, Wait::Poll(Duration::from_millis(20))).unwrap();
                 }
+                // What has come by then.
+                while send_back(queue, Wait::Spin).unwrap() > 0 {}
                 assert!(queue.drain(PATIENCE).unwrap());
             });
         }
@@ -65,8 +67,8 @@ fn answer(port: &mut Port) {
     });
 }
 
-fn send_back(queue: &mut Queue) -> Result<u32, Error> {
-    let mut burst = queue.recv(Wait::Poll(Duration::from_millis(20)))?;
+fn send_back(queue: &mut Queue, wait: Wait) -> Result<u32, Error> {
+    let mut burst = queue.recv(wait)?;
     for mut packet in &mut burst {
         packet.data_mut()[..12].rotate_left(6);
     }
