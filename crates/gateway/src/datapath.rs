@@ -87,6 +87,8 @@ const STUCK: Duration = Duration::from_secs(10);
 const STARTS: u64 = 10;
 /// Time to live of what is sent with new outer headers.
 const TTL: u8 = 64;
+/// How long a start retries a busy queue. A busy machine's kernel takes seconds to free a queue of a process that has ended.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A data path that runs, until it is dropped.
 #[derive(Debug)]
@@ -231,7 +233,7 @@ impl XdpPath {
             let losses = attach::count_losses(&program, pins);
             // What goes on has ours take its place when there are sockets for what is not cached yet: hosts have to be found anew.
             let before = pins.and_then(|pins| attach::modes_before(pins, &ports));
-            let open = |modes: &[_]| sockets::open(options, &ports, modes, &program);
+            let open = |modes: &[_]| sockets::open(options, &ports, modes, &program, Some(BUSY_TIMEOUT));
             let opened = before.as_deref().map(open).transpose()?;
             let attached = attach::attach_all(&program, &ports, options.mode, pins)?;
             let shares = match opened {

@@ -1,6 +1,7 @@
 //! The workers' sockets: each worker has some queues of each interface.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use ringside_bpf::XdpMode;
@@ -47,11 +48,14 @@ const FRAMES: [Frames; 3] = [
 ];
 
 /// Opens all queues of the interfaces that are up, shared out among the workers. By their numbers, in which modes the program is attached.
+///
+/// Retries a busy queue for `busy_timeout`, or for the library's default.
 pub(super) fn open(
     options: &PathOptions,
     ports: &Ports,
     modes: &[Option<XdpMode>],
     program: &GatewayProgram,
+    busy_timeout: Option<Duration>,
 ) -> Result<Vec<Share>> {
     let ports = &ports.up()?;
     let mode = |(number, _)| *modes.get(usize::from(number))?;
@@ -74,6 +78,7 @@ pub(super) fn open(
         program,
         queues,
         workers: wanted.min(most),
+        busy_timeout,
     };
     let modes: &[Mode] = match options.mode {
         // What shares a UMEM is zero-copy or copies, all of it.
@@ -88,6 +93,8 @@ pub(super) fn open(
                     tell(&shares);
                     return Ok(shares);
                 }
+                // In every mode.
+                Err(error) if matches!(error.downcast_ref(), Some(Error::QueueBusy { .. })) => return Err(error),
                 Err(error) => {
                     let is_too_large = matches!(error.downcast_ref(), Some(Error::MtuTooLarge { .. }));
                     failed = Some(error);
@@ -108,11 +115,15 @@ struct Opening<'a> {
     /// Of each port.
     queues: Vec<u32>,
     workers: u32,
+    busy_timeout: Option<Duration>,
 }
 
 impl Opening<'_> {
     fn all(&self, mode: Mode, frames: Frames) -> Result<Vec<Share>> {
-        let options = frames.options().batch(BURST);
+        let mut options = frames.options().batch(BURST);
+        if let Some(timeout) = self.busy_timeout {
+            options = options.busy_timeout(timeout);
+        }
         (0..self.workers)
             .map(|worker| self.share(worker, mode, frames, &options))
             .collect()

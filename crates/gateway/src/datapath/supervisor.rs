@@ -496,7 +496,14 @@ impl Supervisor {
         let ports = Arc::new(before.with(there));
         self.shared.ports.store(Arc::clone(&ports));
         self.adapt(&ports);
-        sockets::open(&self.options, &ports, &attach::modes(&self.attached()), &self.program())
+        // A busy queue is retried with the next attempt.
+        sockets::open(
+            &self.options,
+            &ports,
+            &attach::modes(&self.attached()),
+            &self.program(),
+            None,
+        )
     }
 }
 

@@ -34,6 +34,12 @@ pub(crate) fn answered_with(from: &Tenant, to: IpAddr, more: &str) -> Done {
     one()
 }
 
+/// Waits until an echo request is answered: the first ones may wait in vain for MAC addresses.
+pub(crate) fn wait_for_answer(from: &Tenant, to: IpAddr) {
+    let is_answered = || ping(from, to, "-c 1 -W 2").out.contains(" 1 received");
+    assert!(wait_until(PATIENCE, is_answered), "no answer from {to}");
+}
+
 /// None is, within a time in which others are.
 pub(crate) fn unanswered(from: &Tenant, to: IpAddr) -> Done {
     let done = ping(from, to, "-c 3 -W 0.5");

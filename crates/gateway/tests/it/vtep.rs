@@ -53,6 +53,18 @@ impl Received {
             .get(12..14)
             .map_or(0, |bytes| u16::from_be_bytes([bytes[0], bytes[1]]))
     }
+
+    /// Returns the number in a datagram over IPv4 whose first eight bytes are one.
+    pub(crate) fn number(&self) -> Option<u64> {
+        let is_udp = self.ethertype() == 0x0800 && self.frame.get(23) == Some(&17);
+        let number = self.frame.get(42..50).filter(|_| is_udp)?;
+        Some(u64::from_be_bytes(number.try_into().expect("eight bytes")))
+    }
+
+    /// Whether it may have been sent when the next number was this one: it has no number, or a number from there on.
+    pub(crate) fn is_since(&self, next: u64) -> bool {
+        self.number().is_none_or(|number| number >= next)
+    }
 }
 
 impl Vtep {

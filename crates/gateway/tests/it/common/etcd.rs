@@ -1,10 +1,13 @@
 //! A real etcd server, as a child with a folder of its own.
 
 use std::fmt::Write as _;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with, sockopt};
 
 use super::Folder;
 use super::daemon::{Daemon, binary, write_configuration};
@@ -15,16 +18,31 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// On loopback, killed when the test ends; by the kernel, should the test be killed.
 pub(crate) struct Etcd {
     child: Option<Child>,
-    ports: [u16; 2],
+    ports: [Port; 2],
     folder: Folder,
     scheme: &'static str,
     more: Vec<String>,
 }
 
-/// Ports that nobody has just now. Somebody may take them meanwhile: whoever starts a server tries again.
-fn free_ports() -> [u16; 2] {
-    let listeners = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
-    listeners.map(|listener| listener.local_addr().unwrap().port())
+/// A port that the kernel gives to nobody else in this namespace, also while etcd does not run.
+///
+/// Its socket is bound and does not listen: a server that sets `SO_REUSEADDR`, as etcd does, binds beside it.
+struct Port {
+    number: u16,
+    _socket: OwnedFd,
+}
+
+impl Port {
+    fn free() -> Self {
+        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        sockopt::set_socket_reuseaddr(&socket, true).unwrap();
+        bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = SocketAddr::try_from(getsockname(&socket).unwrap()).unwrap();
+        Self {
+            number: address.port(),
+            _socket: socket,
+        }
+    }
 }
 
 impl Etcd {
@@ -42,7 +60,7 @@ impl Etcd {
         let more = more(&folder);
         let mut etcd = Self {
             child: None,
-            ports: free_ports(),
+            ports: [Port::free(), Port::free()],
             folder,
             scheme,
             more,
@@ -52,7 +70,7 @@ impl Etcd {
                 break;
             }
             assert!(attempt < 3, "etcd does not start: {}", etcd.log());
-            etcd.ports = free_ports();
+            etcd.ports = [Port::free(), Port::free()];
             _ = std::fs::remove_dir_all(etcd.folder.join("data"));
         }
         etcd
@@ -60,7 +78,7 @@ impl Etcd {
 
     /// False if it has ended, as it does where a port is taken.
     fn try_spawn(&mut self, mut command: Command) -> bool {
-        let [client, peer] = self.ports;
+        let [client, peer] = self.ports.each_ref().map(|port| port.number);
         let (client, peer) = (
             format!("{}://127.0.0.1:{client}", self.scheme),
             format!("http://127.0.0.1:{peer}"),
@@ -114,7 +132,7 @@ impl Etcd {
     }
 
     pub(crate) fn endpoint(&self) -> String {
-        format!("{}://127.0.0.1:{}", self.scheme, self.ports[0])
+        format!("{}://127.0.0.1:{}", self.scheme, self.ports[0].number)
     }
 
     pub(crate) fn log(&self) -> String {

@@ -138,10 +138,12 @@ fn agents_over_tcp_show_who_they_are_or_are_told_what_is_wrong() {
         let before = refused();
         let agent = agent(&options);
         agent.wait_for(&format!("{address}: connecting: {expected}\n"));
-        // It goes on trying, for certificates are renewed, and says it once.
+        // It goes on trying, for certificates are renewed, and says it again only after something else, as of a gateway that was slow.
         let tries = wait_until(PATIENCE, || refused() >= before + 4);
         assert!(tries, "{}", gateway.log());
-        assert_eq!(agent.told().matches(expected).count(), 1, "{}", agent.told());
+        let told = agent.told();
+        let lines: Vec<&str> = told.lines().collect();
+        assert!(lines.windows(2).all(|both| both[0] != both[1]), "{told}");
     }
 
     for (options, expected) in [
@@ -271,17 +273,21 @@ fn certificates_of_another_authority_are_taken_up_by_an_agent_that_runs() {
     // Nobody would get in with what was good before: this one does, at a signal.
     rotate(&gateway.folder);
     takes(&mut gateway, 2);
-    agent.signal(libc::SIGHUP);
-    agent.wait_for_times(heard, 2);
+    let hears_again = || {
+        let before = agent.told().matches(heard).count();
+        agent.signal(libc::SIGHUP);
+        agent.wait_for_times(heard, before + 1);
+    };
+    hears_again();
 
     // With a file that holds no key it goes on with what was good, and says so once.
     let key = std::fs::read(folder.join("host.key")).unwrap();
     let complaint = "--key: there is no key in ";
     std::fs::write(folder.join("host.key"), "none").unwrap();
-    for times in [3, 4] {
-        agent.signal(libc::SIGHUP);
-        agent.wait_for_times(heard, times);
+    for _ in 0..2 {
+        hears_again();
     }
+    agent.wait_for(complaint);
     assert_eq!(agent.told().matches(complaint).count(), 1, "{}", agent.told());
     assert!(
         agent.told().contains("; what was read before is used on\n"),

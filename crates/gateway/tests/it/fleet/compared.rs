@@ -88,8 +88,8 @@ fn compared(twice: bool) {
     assert_ne!(now, before);
     let mut one = one.restart_after(|folder| put_back(folder, &older));
 
-    let told = one.until("a divergence", |told| {
-        told.count("fleet_divergences_total") >= OTHERWISE
+    let told = one.until("a comparison", |told| {
+        told.count("fleet_divergences_total") >= OTHERWISE && told.count("fleet_comparisons_total") >= 1
     });
     assert_eq!(told.count("fleet_divergences_total"), OTHERWISE, "{told:?}");
     let compared = told.count("fleet_comparisons_total");

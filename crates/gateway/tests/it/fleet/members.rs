@@ -5,22 +5,25 @@ use std::time::Duration;
 use super::Etcd;
 use super::common::Folder;
 use super::common::daemon::{Daemon, free_port};
-use super::common::etcd::{IMPATIENT, configure, gateway};
+use super::common::etcd::{configure, gateway};
 use super::common::metrics::scrape;
 
 pub(crate) fn member(etcd: &Etcd, name: &str, weight: u32, more: &str) -> Daemon {
     member_at(etcd, name, "[\"192.0.2.1\"]", &format!("weight = {weight}\n{more}"))
 }
 
-/// One that hosts reach at these addresses. Its lease takes a second unless `more` sets one.
+/// One that hosts reach at these addresses. Its lease takes five seconds unless `more` sets one, which is longer than a busy machine stands
+/// still. It takes etcd for reachable for as long as that.
 pub(crate) fn member_at(etcd: &Etcd, name: &str, addresses: &str, more: &str) -> Daemon {
     let folder = Folder::new();
-    let lease = match more.contains("lease-seconds") {
-        true => "",
-        false => "lease-seconds = 1\n",
+    let set = more.lines().find_map(|line| line.strip_prefix("lease-seconds = "));
+    let (lease, seconds) = match set {
+        Some(seconds) => ("", seconds.parse().unwrap()),
+        None => ("lease-seconds = 5\n", 5),
     };
     let fleet = format!("[fleet]\nname = \"{name}\"\naddresses = {addresses}\n{lease}{more}");
-    configure(&folder, &etcd.endpoint(), IMPATIENT, &fleet);
+    let times = format!("request-ms = 30000\nsilence-ms = {}", 1000 * seconds.min(30));
+    configure(&folder, &etcd.endpoint(), &times, &fleet);
     Daemon::start_in(folder)
 }
 

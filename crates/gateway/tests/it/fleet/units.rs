@@ -50,9 +50,10 @@ fn the_agents_unit_does_under_systemd_what_it_says() {
     }
 
     let heard = |systemd: &Systemd| systemd.read("log").matches(" of the map\n").count();
-    systemd.wait("it has heard", |systemd| heard(systemd) == 1);
+    systemd.wait("it has heard", |systemd| heard(systemd) >= 1);
+    let before = heard(&systemd);
     systemd.systemctl(&["reload", UNIT]);
-    systemd.wait("it has connected anew", |systemd| heard(systemd) == 2);
+    systemd.wait("it has connected anew", |systemd| heard(systemd) > before);
     systemd.wait_for(UNIT, "active", 0);
 
     // Killed, it is started again, and goes on with what others have changed.

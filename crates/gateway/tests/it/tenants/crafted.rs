@@ -190,7 +190,7 @@ fn time_to_live_is_a_routers(kind: Kind) {
     from.device()
         .add_neighbour(to.address(Family::V4), router)
         .expect("a neighbour");
-    let done = ping(from, to.address(Family::V4), "-t 1 -c 1 -W 2");
+    let done = ping(from, to.address(Family::V4), "-t 1 -c 1 -W 10");
     assert!(done.out.contains("Time to live exceeded"), "{done:#?}");
     // Which is a worker's to say.
     bed.ringside()

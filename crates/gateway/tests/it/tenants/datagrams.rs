@@ -55,12 +55,12 @@ impl Flow {
         (self.sent() - echoed) + (echoed - answered)
     }
 
-    /// None is missing, but for so many that the kernel's queues have lost.
-    pub(crate) fn all_came_but(&self, by_kernel: u64) {
+    /// None is missing, but for so many whose loss was counted: where the kernel's queues or the gateway's workers had no room.
+    pub(crate) fn all_came_but(&self, counted: u64) {
         let lost = self.missing();
         assert!(
-            lost <= by_kernel,
-            "{lost} of {} lost, {by_kernel} by the kernel's queues",
+            lost <= counted,
+            "{lost} of {} lost, {counted} for want of room",
             self.sent()
         );
     }

@@ -56,7 +56,10 @@ fn it_goes_and_another_of_its_name_comes(kind: Kind) {
     let times = if pinned { 2 } else { 1 };
     for time in 1..=times {
         let changes = |log: &str| log.matches("an interface has changed").count();
-        let changes_before = changes(&bed.ringside().daemon().log());
+        // That there are no sockets.
+        let none = |log: &str| log.matches("memory_mib=0 umems=0").count();
+        let log = bed.ringside().daemon().log();
+        let (changes_before, none_before) = (changes(&log), none(&log));
         if time == 1 {
             bed.unplug(0);
         } else {
@@ -71,7 +74,9 @@ fn it_goes_and_another_of_its_name_comes(kind: Kind) {
         // Long enough for what is done every second to complain.
         bed.ringside().wait_until(|gateway| {
             let log = gateway.daemon().log();
-            log.matches("the workers have ended").count() == time && changes(&log) > changes_before
+            log.matches("the workers have ended").count() == time
+                && changes(&log) > changes_before
+                && none(&log) > none_before
         });
         let mut log_of = |time| {
             std::thread::sleep(Duration::from_millis(time));
@@ -79,7 +84,7 @@ fn it_goes_and_another_of_its_name_comes(kind: Kind) {
         };
         // The last line of that may be a moment behind.
         let mut before = String::new();
-        let is_over = || std::mem::replace(&mut before, log_of(200)) == before;
+        let is_over = || std::mem::replace(&mut before, log_of(1000)) == before;
         assert!(wait_until(PATIENCE, is_over), "{before}");
         std::thread::sleep(Duration::from_millis(1500));
         assert_eq!(bed.ringside().daemon().log(), before, "told once");

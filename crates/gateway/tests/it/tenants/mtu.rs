@@ -54,7 +54,7 @@ fn tells(bed: &mut Bed, most: u32) {
         let longest = most - headers;
         answered_with(bed.at(1), to, &format!("-M do -s {longest}"));
         let before = bed.ringside().dropped("too-big");
-        let done = ping(bed.at(1), to, &format!("-M do -s {} -c 1 -W 2", longest + 1));
+        let done = ping(bed.at(1), to, &format!("-M do -s {} -c 1 -W 10", longest + 1));
         assert!(
             done.out.contains(&told) && done.out.contains(" 0 received"),
             "{done:#?}"
@@ -77,6 +77,8 @@ fn what_may_be_fragmented_is_told_as_well(kind: Kind) {
     let done = ping(bed.at(1), to, "-M dont -s 1422 -c 1 -W 0.5");
     assert!(done.out.contains("1 packets transmitted, 0 received"), "{done:#?}");
     bed.ringside().wait_until(|gateway| gateway.dropped("too-big") == 1);
+    // What it is told may come after ping has ended.
+    assert!(wait_until(PATIENCE, || known_mtu(&bed, to) == Some(1430)));
     answered_with(bed.at(1), to, "-M dont -s 1422");
     assert_eq!(bed.ringside().dropped("too-big"), 1);
 }

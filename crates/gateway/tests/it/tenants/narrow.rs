@@ -168,7 +168,7 @@ fn what_was_heard_outlives_the_daemon(kind: Kind) {
     assert_eq!((count(&mut bed, "taken"), limited(&mut bed)), (0, 1));
     // A late answer of before may have told the tenant again.
     ip(&bed.at(1).ns, "-6 route flush cache");
-    let done = ping(bed.at(1), to, &format!("-M do -s {} -c 1 -W 2", longest + 1));
+    let done = ping(bed.at(1), to, &format!("-M do -s {} -c 1 -W 10", longest + 1));
     assert!(
         done.out.contains(&format!("mtu={}", inside(NARROW, Family::V6))),
         "{done:#?}"

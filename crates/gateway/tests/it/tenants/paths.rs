@@ -6,7 +6,7 @@ use std::time::Duration;
 use ringside_netlab::wait_until;
 
 use crate::bed::{Bed, FAMILIES, Family, Kind, Place, Tenant, ip};
-use crate::peers::{answered, chat, connect, exchange, ping, unanswered};
+use crate::peers::{answered, chat, connect, exchange, ping, unanswered, wait_for_answer};
 use crate::process::{PATIENCE, Running};
 use crate::ringside::Ringside;
 use crate::tenants::on;
@@ -67,6 +67,7 @@ fn a_host_that_nobody_finds_gets_nothing(kind: Kind) {
     };
     let kind = Kind::Ringside(Ringside { patience: 1500, ..how });
     let mut bed = Bed::new("nowhere", kind, &[Place::vxlan(Family::V4); 2]);
+    wait_for_answer(bed.at(1), bed.at(2).address(Family::V4));
     answered(bed.at(1), bed.at(2).address(Family::V4));
     let mut card = bed.at(2).card;
     card.v4 = [10, 0, 0, 50].into();

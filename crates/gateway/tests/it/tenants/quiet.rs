@@ -6,7 +6,7 @@ use std::time::Duration;
 use ringside_netlab::Namespace;
 
 use crate::bed::{Bed, Family, Kind, Place, ip};
-use crate::peers::{answered, connect, exchange};
+use crate::peers::{answered, connect, exchange, wait_for_answer};
 use crate::ringside::Ringside;
 use crate::tenants::on;
 
@@ -54,8 +54,10 @@ fn nothing_is_logged_for_a_packet(kind: Kind) {
     card.host = "10.77.0.99".parse().expect("an address that nobody has");
     bed.ringside().learn(&[card]);
     let [narrow, to] = [2, 3].map(|host| bed.at(host).address(Family::V4));
-    answered(bed.at(1), narrow);
-    answered(bed.at(1), to);
+    for to in [narrow, to] {
+        wait_for_answer(bed.at(1), to);
+        answered(bed.at(1), to);
+    }
     // Who is not known, and whose host is not: nobody asks for their MAC addresses.
     let from = bed.at(1).ns.clone();
     for number in [50, 77] {

@@ -286,6 +286,11 @@ fn restart(tag: &str, kind: Kind, family: Family, kindly: bool) {
     let mut bed = Bed::new(tag, kind, &[Place::vxlan(family); 2]);
     let [busy, idle] = [7000, 7001].map(|port| connect(bed.at(1), (bed.at(2), bed.at(2).address(family)), port));
     chat(&idle).expect("goes");
+    if kind.path() == "fast" {
+        // Both families of both tenants of both hosts.
+        bed.ringside()
+            .wait_until(|gateway| gateway.statistics()["cache-entries"].as_u64() >= Some(8));
+    }
     exchange_during(&busy, || {
         let folder = bed.ringside().end(kindly);
         let begin = Instant::now();

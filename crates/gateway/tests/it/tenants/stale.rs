@@ -1,7 +1,7 @@
 //! What the fast path has kept while no daemon ran may no longer be so: the next daemon goes by its store, from its first packet on.
 
 use std::net::{IpAddr, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use ringside_gateway::object::{Change, Neighbor, Statement};
@@ -31,13 +31,18 @@ fn places() -> [Place; 3] {
 }
 
 /// A tenant sends to another all the time. When the fast path knows the way the daemon is killed, and its files are changed before
-/// the next one starts. After that this many packets come to each of the last two hosts.
+/// the next one starts. So many of the packets that are sent after that come to each of the last two hosts.
 fn meanwhile(tag: &str, kind: Kind, change: impl FnOnce(&Folder, &Bed)) -> [usize; 2] {
-    meanwhile_and(tag, kind, change, |_| ())
+    meanwhile_and(tag, kind, change, |_, _| ())
 }
 
-/// The same; before they are counted something else is done.
-fn meanwhile_and(tag: &str, kind: Kind, change: impl FnOnce(&Folder, &Bed), then: impl FnOnce(&mut Bed)) -> [usize; 2] {
+/// The same; before they are counted something else is done, which is told the number of the first of these packets.
+fn meanwhile_and(
+    tag: &str,
+    kind: Kind,
+    change: impl FnOnce(&Folder, &Bed),
+    then: impl FnOnce(&mut Bed, u64),
+) -> [usize; 2] {
     let Kind::Ringside(how) = kind else {
         panic!("for the daemon")
     };
@@ -55,11 +60,13 @@ fn meanwhile_and(tag: &str, kind: Kind, change: impl FnOnce(&Folder, &Bed), then
     device.add_neighbour(to, card.mac).expect("known");
     let socket = bed.at(1).ns.run(|| UdpSocket::bind("0.0.0.0:0")).expect("UDP socket");
     let over = AtomicBool::new(false);
+    let numbers = AtomicU64::new(0);
     std::thread::scope(|scope| {
         let _at_end = AtEnd(&over);
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                _ = socket.send_to(b"where are you?", (to, 9));
+                let number = numbers.fetch_add(1, Ordering::SeqCst);
+                _ = socket.send_to(&number.to_be_bytes(), (to, 9));
                 std::thread::sleep(Duration::from_micros(500));
             }
         });
@@ -68,41 +75,40 @@ fn meanwhile_and(tag: &str, kind: Kind, change: impl FnOnce(&Folder, &Bed), then
         bed.ringside().learn(&cards);
         let folder = bed.ringside().end(false);
         // It goes on.
-        std::thread::sleep(MOMENT);
-        take(&bed);
-        let goes_on = || take(&bed)[0] > 0;
+        let alone = numbers.load(Ordering::SeqCst);
+        let goes_on = || take(&bed, alone)[0] > 0;
         assert!(wait_until(PATIENCE, goes_on), "the fast path does not go on alone");
         change(&folder, &bed);
         bed.ringside().start_as(Ringside { pinned: true, ..how }, folder);
-        // What was under way may still come, and a host's MAC address may have to be found out.
-        std::thread::sleep(MOMENT);
-        take(&bed);
-        then(&mut bed);
+        // What was under way may still come. A host's MAC address may have to be found out.
+        let since = numbers.load(Ordering::SeqCst);
+        take(&bed, since);
+        then(&mut bed, since);
+        assert!(wait_until(PATIENCE, || numbers.load(Ordering::SeqCst) > since + 100));
         std::thread::sleep(2 * MOMENT);
-        take(&bed)
+        take(&bed, since)
     })
 }
 
-/// How many datagrams have come to the last two hosts since the last call.
-fn take(bed: &Bed) -> [usize; 2] {
+/// How many datagrams have come to the last two hosts since the last call, but for those with numbers below this one.
+fn take(bed: &Bed, since: u64) -> [usize; 2] {
     [1, 2].map(|host| {
         let received = bed.hosts[host].vtep().take_received();
         received
             .iter()
-            .filter(|received| received.ethertype() == 0x0800)
+            .filter(|received| received.ethertype() == 0x0800 && received.is_since(since))
             .count()
     })
 }
 
 /// Waits until datagrams come to one of the last two hosts, and none to the other.
-fn wait_for_datagrams(bed: &Bed, host: usize) {
+fn wait_for_datagrams(bed: &Bed, since: u64, host: usize) {
     let comes = || {
-        let came = take(bed);
+        let came = take(bed, since);
         assert_eq!(came[1 - host], 0, "{came:?}");
         came[host] > 0
     };
     assert!(wait_until(PATIENCE, comes), "nothing comes");
-    take(bed);
 }
 
 fn store(folder: &Folder) -> Store {
@@ -139,7 +145,7 @@ fn who_moved_meanwhile(kind: Kind) {
             .commit([Change::Neighbor(Statement::Put(after))].iter(), 0)
             .expect("written");
     };
-    let came = meanwhile_and("moved", kind, change, |bed| wait_for_datagrams(bed, 1));
+    let came = meanwhile_and("moved", kind, change, |bed, since| wait_for_datagrams(bed, since, 1));
     assert!(came[0] == 0 && came[1] > 0, "{came:?}");
 }
 
@@ -167,11 +173,11 @@ fn what_is_quarantined(kind: Kind) {
 /// Nobody has a port, as far as the file tells. What is lost is noted before anything is sent on, and said to be there again by somebody.
 fn whose_ports_are_lost(kind: Kind) {
     let damage = |folder: &Folder, _: &Bed| overwrite(&folder.join("store.db"), "ports");
-    let came = meanwhile_and("lost", kind, damage, |bed| {
+    let came = meanwhile_and("lost", kind, damage, |bed, since| {
         std::thread::sleep(2 * MOMENT);
-        assert_eq!(take(bed), [0, 0]);
+        assert_eq!(take(bed, since), [0, 0]);
         let gateway = bed.ringside();
-        assert!(gateway.dropped("egress-denied") > 0);
+        gateway.wait_until(|gateway| gateway.dropped("egress-denied") > 0);
         let problems = gateway.problems();
         assert!(problems.concat().contains("addresses without one"), "{problems:?}");
         let said = gateway.daemon().ok(&["repaired"]);
@@ -180,7 +186,7 @@ fn whose_ports_are_lost(kind: Kind) {
             "{said}"
         );
         assert!(gateway.problems().is_empty());
-        wait_for_datagrams(bed, 0);
+        wait_for_datagrams(bed, since, 0);
     });
     assert!(came[0] > 0 && came[1] == 0, "{came:?}");
 }

@@ -11,6 +11,7 @@ use ringside_netlab::wait_until;
 use crate::bed::{Bed, Family, Tenant};
 use crate::peers::AtEnd;
 use crate::process::PATIENCE;
+use crate::tenants::streams::lost_by_kernel;
 
 /// A tenant that asks another one every few milliseconds.
 pub(super) struct Questions {
@@ -19,11 +20,15 @@ pub(super) struct Questions {
     to: SocketAddr,
     began: Instant,
     asked: AtomicU64,
+    /// Packets that the kernel's queues had lost before.
+    lost_before: u64,
     /// When what was answered had been asked, and when the answer came.
     answers: Mutex<Vec<(Duration, Duration)>>,
 }
 
 const EVERY: Duration = Duration::from_millis(2);
+/// Bytes of a socket's receive buffer, for a thread that does not run for seconds.
+const BUFFER: usize = 16 << 20;
 
 impl Questions {
     pub(super) fn new(bed: &Bed) -> Self {
@@ -32,6 +37,7 @@ impl Questions {
         let bind = |tenant: &Tenant, place: SocketAddr| {
             let socket = tenant.ns.run(|| bound(|| UdpSocket::bind(place)));
             socket.set_read_timeout(Some(Duration::from_millis(50))).expect("set");
+            rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER).expect("set");
             socket
         };
         Self {
@@ -40,6 +46,7 @@ impl Questions {
             to: place,
             began: Instant::now(),
             asked: AtomicU64::new(0),
+            lost_before: lost_by_kernel(bed),
             answers: Mutex::default(),
         }
     }
@@ -103,7 +110,13 @@ impl Questions {
         first().expect("there is one") - since
     }
 
-    pub(super) fn lost(&self) -> u64 {
+    /// Asserts that every question is answered, but for those that the kernel's queues have lost.
+    pub(super) fn all_are_answered(&self, bed: &Bed) {
+        let (lost, by_kernel) = (self.lost(), lost_by_kernel(bed) - self.lost_before);
+        assert!(lost <= by_kernel, "{lost} lost, {by_kernel} by the kernel's queues");
+    }
+
+    fn lost(&self) -> u64 {
         let answered = self.answers.lock().expect("no panic").len() as u64;
         self.asked.load(Ordering::Relaxed).saturating_sub(answered)
     }
