@@ -27,7 +27,7 @@ use crate::session::{POLL, nanos};
 use crate::stop::Stop;
 
 /// How long the last packet may take: others may have the application's CPU.
-const DRAIN: Duration = Duration::from_millis(200);
+const DRAIN: Duration = Duration::from_secs(1);
 
 /// Sends UDP from the other end.
 #[derive(Debug)]

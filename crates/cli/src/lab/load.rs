@@ -36,7 +36,7 @@ const START: Duration = Duration::from_secs(5);
 /// The same in a guest whose CPUs are emulated.
 const START_INSIDE: Duration = Duration::from_secs(60);
 /// How long iperf3 may take to say what it did.
-const END: Duration = Duration::from_secs(2);
+const END: Duration = Duration::from_secs(10);
 /// iperf3 ends by itself after a time: longer than any turn.
 const LONGER_THAN_A_TURN: &str = "86400";
 

@@ -108,6 +108,7 @@ mod tests {
     use super::*;
     use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
     use std::os::unix::fs::PermissionsExt as _;
+    use std::time::Duration;
 
     #[test]
     fn a_socket_is_for_its_user_alone_from_the_start() {
@@ -145,6 +146,10 @@ mod tests {
         drop(UnixListener::bind(&deaf).unwrap());
         let _listener = UnixListener::bind(&heard).unwrap();
         drop(UnixListener::bind(&dead).unwrap());
+        // A child that another thread has forked listens too until it executes its program.
+        let is_deaf =
+            || UnixStream::connect(&dead).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
+        assert!(ringside_netlab::wait_until(Duration::from_secs(10), is_deaf));
         fs::write(directory.join("live-1-2.json"), "").unwrap();
         sweep(&directory);
         let left = entries(&directory).unwrap();

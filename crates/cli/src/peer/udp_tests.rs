@@ -1,4 +1,9 @@
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use anyhow::Result;
+use ringside_netlab::testing::retry;
 
 use super::{Sending, Udp, Waiting};
 use crate::peer::Peer as _;
@@ -9,9 +14,26 @@ fn addresses() -> [SocketAddr; 2] {
     taken.map(|socket| socket.local_addr().unwrap())
 }
 
+/// As [`Udp::open`]. Waits while the address is in use: a child that another thread has forked has a
+/// copy of the socket that found it until it executes its program.
+fn open(from: SocketAddr, to: SocketAddr, waiting: Waiting, sending: Sending) -> Udp {
+    let is_over = |opened: &Result<Udp>| !opened.as_ref().is_err_and(is_in_use);
+    let opened = retry(
+        Duration::from_secs(10),
+        || Udp::open(from, to, waiting, sending, 100),
+        is_over,
+    );
+    opened.unwrap()
+}
+
+fn is_in_use(error: &anyhow::Error) -> bool {
+    let cause = error.downcast_ref::<io::Error>();
+    cause.is_some_and(|cause| cause.kind() == io::ErrorKind::AddrInUse)
+}
+
 fn pair(waiting: Waiting, sending: Sending) -> (Udp, Udp) {
     let [a, b] = addresses();
-    let open = |from, to| Udp::open(from, to, waiting, sending, 100).unwrap();
+    let open = |from, to| open(from, to, waiting, sending);
     (open(a, b), open(b, a))
 }
 
@@ -45,7 +67,7 @@ fn packets_come_back() {
 #[test]
 fn an_end_that_comes_later_is_no_failure() {
     let [a, b] = addresses();
-    let open = |from, to| Udp::open(from, to, Waiting::Spinning, Sending::Single, 100).unwrap();
+    let open = |from, to| open(from, to, Waiting::Spinning, Sending::Single);
     let mut early = open(a, b);
     assert_eq!(early.transmit().unwrap(), 1);
     early.answer().unwrap();

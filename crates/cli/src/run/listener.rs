@@ -282,7 +282,7 @@ struct Looks<'w> {
 
 impl<'w> Looks<'w> {
     /// Longest time that a stopped listener reads.
-    const LONGEST_END: Duration = Duration::from_millis(100);
+    const LONGEST_END: Duration = Duration::from_secs(1);
 
     fn new(worker: &'w Worker<'w>) -> Self {
         Self { worker, stopped: None }

@@ -11,7 +11,7 @@ use ringside_xsk::{Port, Queue, Stats, Wait};
 use super::{Ran, nanos};
 
 /// How long packets may take from the XDP program's counter to the socket: a turn of NAPI, and the machine may be busy.
-const SETTLE: Duration = Duration::from_millis(100);
+const SETTLE: Duration = Duration::from_millis(500);
 
 /// The parts of a result that every command fills in the same way.
 pub(crate) fn result(operation: Operation, ran: &Ran, queues: Vec<QueueCounters>) -> RunResult {
@@ -39,13 +39,17 @@ pub(crate) fn settle(port: &mut Port) -> Result<u64> {
     let redirected = port.program_counters()?.iter().map(|queue| queue.redirected).sum();
     let end = Instant::now() + SETTLE;
     loop {
+        let is_late = Instant::now() >= end;
+        let mut came = false;
         for queue in port.queues_mut() {
             // A link that went down or a queue that failed has been told by the run.
-            while queue.recv(Wait::Spin).is_ok_and(|burst| !burst.is_empty()) && Instant::now() < end {}
+            came |= queue.recv(Wait::Spin).is_ok_and(|burst| !burst.is_empty());
         }
         let stats = port.stats()?;
         let out = stats.own.rx_packets + stats.kernel.rx_dropped + stats.kernel.rx_ring_full;
-        if out >= redirected || Instant::now() >= end {
+        let is_out = out >= redirected;
+        // Time alone ends it only after a look that found nothing.
+        if is_late && (is_out || !came) || is_out && !came {
             return Ok(redirected);
         }
         std::thread::yield_now();

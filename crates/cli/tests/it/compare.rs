@@ -436,7 +436,7 @@ fn an_interrupt_ends_it_with_the_results_so_far() {
         Command::new(RINGSIDE),
         "compare --lab veth --time 600 --slot-ms 50 --operations tx --json",
     );
-    std::thread::sleep(Duration::from_secs(3));
+    std::thread::sleep(Duration::from_secs(8));
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("a signal");
     let (id, output) = finish(child);

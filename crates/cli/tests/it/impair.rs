@@ -359,7 +359,7 @@ fn a_search_finds_the_rate() {
             let impair = start_box(&row, "--rate there=5000pps --limit 1000 --frames 4096");
             let done = run(&row.left.a, &line).good();
             let boxed = finish(impair, &row);
-            assert!(directions(&boxed)[0].counts.queue_dropped > 0);
+            let there = directions(&boxed)[0].counts;
             let Outcome::Search(result) = done.document().result else {
                 panic!("{done:#?}")
             };
@@ -368,7 +368,11 @@ fn a_search_finds_the_rate() {
             // A trial without loss is limited by the rate and the queue.
             let most = 5000 + (1000 + 1) * 1000 / 150;
             assert!(lower <= most, "{method}: {found:#?}");
-            expect(lower >= 2500, format_args!("{method}: {found:#?}"))
+            // Other losses keep a search below the rate of the box.
+            expect(
+                lower >= 2500 && there.queue_dropped > 0,
+                format_args!("{method}: {found:#?}, {there:?}"),
+            )
         });
         echo.interrupt().good();
     }
@@ -403,9 +407,11 @@ fn iperf3_is_witness() {
             assert_eq!(there.dropped, all / 10);
             assert_eq!((lost, out_of_order), (read / 10, 0), "{udp}");
         } else {
-            assert_eq!((there.dropped, there.reordered), (0, all / 50));
+            // Where the client was away, one that is held back leaves before the next comes.
+            let in_order = all / 50 - there.reordered;
+            assert!(there.dropped == 0 && in_order <= there.not_overtaken, "{there:?}");
             // One that is held back comes behind three: the last of them may have been the last that was read.
-            let reordered = (read - 4) / 50..=(read - 3) / 50;
+            let reordered = (read - 4) / 50 - in_order..=there.reordered;
             assert!(reordered.contains(&out_of_order) && lost <= 1, "{udp}");
         }
     }

@@ -48,13 +48,13 @@ fn a_run_that_is_over_before_says_so() {
         return;
     }
     let lab = lab("known-tx", 1);
-    let line = "tx {} --to-mac 02:00:00:00:00:01 --rate 5000 --until-ci 0.0001% -t 1 --interval 0.05";
+    let line = "tx {} --to-mac 02:00:00:00:00:01 --rate 5000 --until-ci 0.0001% -t 3 --interval 0.05";
     let done = run(&lab.a, &format!("{line} --json")).good();
     let until = done.result().until_ci.expect("asked for");
     assert_eq!((until.reached, until.of.as_str()), (false, "sent_pps"));
     assert!(until.estimate.is_some(), "{until:?}");
     // Too few pieces for an interval, and that is no failure either.
-    let short = run(&lab.a, &line.replace("-t 1", "-t 0.4")).good();
+    let short = run(&lab.a, &line.replace("-t 3", "-t 0.4")).good();
     assert!(
         short.out.contains("NOT reached") && short.out.contains("too few pieces"),
         "{}",

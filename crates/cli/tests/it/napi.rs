@@ -27,7 +27,7 @@ fn deferred_interrupts_are_for_the_run_alone() {
     );
     run(
         &lab.a,
-        &format!("tx {{}} --to {} --to-mac {} -t 0.3", lab.b.ipv4, mac(&lab.b)),
+        &format!("tx {{}} --to {} --to-mac {} -t 1", lab.b.ipv4, mac(&lab.b)),
     )
     .good();
     let done = receiver.interrupt().good();
@@ -82,7 +82,7 @@ fn busy_polling_without_effect_is_told() {
     let receiver = start_receiver(&lab.b, "rx {} --mode generic --wait busy-poll");
     run(
         &lab.a,
-        &format!("tx {{}} --to {} --to-mac {} -t 0.3", lab.b.ipv4, mac(&lab.b)),
+        &format!("tx {{}} --to {} --to-mac {} -t 1", lab.b.ipv4, mac(&lab.b)),
     )
     .good();
     let done = receiver.interrupt().good();

@@ -103,7 +103,7 @@ fn intervals_have_medians_of_their_own() {
     let lab = lab("intervals", 1);
     let to = lab.b.ipv4;
     let echo = start_receiver(&lab.b, "echo {} --json");
-    let done = run(&lab.a, &format!("ping {{}} --to {to} --depth 2 -t 1 -i 0.2 --json")).good();
+    let done = run(&lab.a, &format!("ping {{}} --to {to} --depth 2 -t 2 -i 0.2 --json")).good();
     let result = done.result();
     let raw = result.latency.unwrap().raw.unwrap();
     assert!(result.intervals.len() >= 3, "{:?}", result.intervals);
@@ -171,7 +171,7 @@ fn lost_probes_are_counted() {
         assert_eq!(done.result().latency.unwrap().raw, None, "nothing was timed");
     }
 
-    let echo = start_receiver(&lab.b, "echo {} --count 10");
+    let echo = start_receiver(&lab.b, "echo {} --count 10 --batch 1");
     let done = run(&lab.a, &format!("ping {{}} --to {to} --count 30 --timeout 0.02")).good();
     assert!(
         done.out
@@ -333,8 +333,8 @@ fn echo_answers_ping_of_iputils_and_the_kernel_answers_arp() {
         command
             .arg(family)
             .args(more.split(' '))
-            // It waits for the last answer about as long as for its turn.
-            .args(["-i", "0.2", "-s", "100", to]);
+            // All at once: it waits 1 s for the last answer.
+            .args(["-l", "5", "-s", "100", to]);
         let output = command.output().expect("package iputils-ping");
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
@@ -394,7 +394,7 @@ fn a_second_ping_does_not_disturb_the_first() {
     let _echo = start_receiver(&lab.b, "echo {}");
     let first = start(
         &lab.a,
-        &format!("ping {{}} --to {} --rate 500 --count 300 --json", lab.b.ipv4),
+        &format!("ping {{}} --to {} --rate 100 --count 300 --json", lab.b.ipv4),
     );
     first.wait_for("bytes");
     let second = run(

@@ -258,11 +258,11 @@ fn two_clients_at_once_and_one_too_many() {
         ..ringside_netlab::VethConfig::named("c0", "c1")
     };
     let link = Lab::join(&second, &lab.b.ns, config).expect("link");
-    let line = format!("ping {host} {} --rate 500 -t 3 --json", token.option());
+    let line = format!("ping {host} {} --rate 500 -t 5 --json", token.option());
     let first = Running::new(command(&lab.a, &line, "client"));
     server.wait_for("a session begins");
     let line = format!(
-        "ping {} {} --rate 500 -t 1 --far-via udp --json",
+        "ping {} {} --rate 500 -t 3 --far-via udp --json",
         link.b.ipv4,
         token.option()
     );
@@ -270,7 +270,7 @@ fn two_clients_at_once_and_one_too_many() {
     server.wait_for_times("a session begins", 2);
     let third = Running::new(command(
         &link.a,
-        &line.replace("-t 1", "-t 1 -m generic --from-port 7777"),
+        &line.replace("-t 3", "-t 3 -m generic --from-port 7777"),
         "client",
     ))
     .end();
@@ -435,7 +435,7 @@ fn a_proven_client_that_talks_nonsense_is_let_go() {
 fn on_loopback_nobody_needs_a_token() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ringside"));
     command
-        .args("serve --via udp --listen 127.0.0.1:29777 -t 0.5".split(' '))
+        .args("serve --via udp --listen 127.0.0.1:29777 -t 3".split(' '))
         .env_remove("RINGSIDE_TOKEN");
     let running = Running::new(command);
     running.wait_for("anybody on this host");

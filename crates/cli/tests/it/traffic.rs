@@ -175,13 +175,13 @@ fn a_receiver_ends_while_packets_flow() {
     let flows = || lab.b.state().unwrap().stats.rx_packets > 100;
     assert!(wait_until(common::PATIENCE, flows), "{}", sender.told());
     for wait in ["spin", "poll", "busy-poll"] {
-        let received = run(&lab.b, &format!("rx {{}} -t 0.3 --wait {wait} --json"))
+        let received = run(&lab.b, &format!("rx {{}} -t 1 --wait {wait} --json"))
             .good()
             .result();
         assert!(received.packets.received > 0);
         assert_reconciles(&received);
         assert!(
-            (250_000_000..5_000_000_000).contains(&received.duration_ns),
+            (990_000_000..5_000_000_000).contains(&received.duration_ns),
             "{}",
             received.duration_ns
         );
@@ -260,12 +260,15 @@ fn a_rate_is_kept() {
         "the eighth is due after 875 ms: {}",
         sent.duration_ns
     );
-    let at_once = sent.intervals.iter().map(|interval| interval.sent_packets).max();
-    assert!(
-        at_once.is_some_and(|packets| packets < 4),
-        "the queues take turns: {:?}",
-        sent.intervals
-    );
+    assert!(!sent.intervals.is_empty());
+    for interval in &sent.intervals {
+        let due = 8.0 * interval.duration_ns as f64 / 1e9;
+        assert!(
+            interval.sent_packets as f64 <= 3.0 + due,
+            "the queues take turns: {:?}",
+            sent.intervals
+        );
+    }
 }
 
 /// Frames of many sizes come back as they went, MAC addresses swapped, on the queue they came from.

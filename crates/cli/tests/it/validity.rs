@@ -57,7 +57,7 @@ impl Drop for Laid {
     }
 }
 
-const SEND: &str = "tx {} --to-mac 02:00:00:00:00:01 --rate 1000 -t 1";
+const SEND: &str = "tx {} --to-mac 02:00:00:00:00:01 --rate 1000 -t 3";
 
 fn reasons(validity: &Validity) -> Vec<Reason> {
     assert_eq!(validity.valid, validity.reasons.is_empty(), "{validity:?}");

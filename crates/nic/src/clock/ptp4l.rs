@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// Where it answers.
 const PATHS: [&str; 2] = ["/var/run/ptp4l", "/var/run/ptp4lro"];
 /// How long it may take.
-const PATIENCE: Duration = Duration::from_millis(300);
+const PATIENCE: Duration = Duration::from_secs(1);
 
 const HEADER: usize = 34;
 const LENGTH: usize = 72;
@@ -148,18 +148,20 @@ impl Own {
         }
         let mut answer = [0; 1500];
         loop {
+            // An answer may have come while this thread was away.
             let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(Answer::Silence);
-            }
-            self.socket.set_read_timeout(Some(left))?;
+            self.socket.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
             match self.socket.recv(&mut answer) {
                 Ok(len) => {
                     if let Some(told) = read(answer.get(..len).unwrap_or_default()) {
                         return Ok(Answer::Told(told));
                     }
                 }
-                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                    if left.is_zero() {
+                        return Ok(Answer::Silence);
+                    }
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -103,7 +103,7 @@ pub fn exchange(port: &mut Port, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut back = Vec::new();
     for frame in frames {
         send(port, std::slice::from_ref(frame));
-        back.extend(receive_for(port, 1, Duration::from_millis(500)));
+        back.extend(receive_for(port, 1, Duration::from_secs(3)));
     }
     back
 }

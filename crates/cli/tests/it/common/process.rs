@@ -124,6 +124,14 @@ impl Running {
         assert_eq!(unsafe { libc::kill(pid, signal) }, 0, "{}: kill", self.what);
     }
 
+    /// Whether a signal is in one of the process's masks: `SigCgt:` caught, `ShdPnd:` pending.
+    pub fn has_signal(&self, mask: &str, signal: i32) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
+        let mask = status.lines().find_map(|line| line.strip_prefix(mask));
+        let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        mask.is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
+    }
+
     /// Sends SIGSTOP, and waits until all threads are stopped.
     pub fn stop(&self) {
         self.signal(libc::SIGSTOP);
@@ -168,7 +176,12 @@ impl Running {
         let begin = Instant::now();
         let over = wait_until(patience, || self.is_over());
         if !over {
-            panic!("{}: still running after {patience:?}: {}", self.what, self.told());
+            panic!(
+                "{}: still running after {patience:?}: {}; {}",
+                self.what,
+                self.told(),
+                whereabouts(self.pid())
+            );
         }
         let status = self.child.wait().expect("is over");
         for reader in self.readers.drain(..) {

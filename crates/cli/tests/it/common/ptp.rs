@@ -16,7 +16,7 @@ free_running 1
 logAnnounceInterval -3
 logSyncInterval -4
 logMinDelayReqInterval -4
-announceReceiptTimeout 3
+announceReceiptTimeout 16
 ";
 
 /// A folder that goes with the test.

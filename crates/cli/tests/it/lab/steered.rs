@@ -299,7 +299,7 @@ fn probes_and_schedules_by_af_xdp_are_judged_by_where_they_came() {
     };
     // The sender's sockets send by its first queue, from CPU 0.
     let content = [
-        "rounds = 1\nturn = \"200ms\"\nsettle = \"10ms\"\n",
+        "rounds = 1\nturn = \"500ms\"\nsettle = \"10ms\"\n",
         &HOSTS.replace("ends =", "queues = 2\nends ="),
         &steering("there", "queue = 0\ncpu = 0"),
         &steering("elsewhere", "queue = 1\ncpu = 1\nrps = [\"0=1\", \"1=1\"]"),
@@ -378,7 +378,7 @@ fn our_own_tcp_streams_are_on_beside_the_probes_that_name_them() {
     let (_alone, scratch) = (alone(), Scratch::new());
     let load = |name: &str, keys: &str| format!("[[load]]\nname = {name:?}\nkind = \"tcp\"\n{keys}\n");
     let content = [
-        "rounds = 1\nturn = \"200ms\"\nsettle = \"10ms\"\n",
+        "rounds = 1\nturn = \"500ms\"\nsettle = \"10ms\"\n",
         HOSTS,
         &load("bulk", "streams = 2\nbitrate = \"8M\""),
         &load("web", "streams = 3\nrequest = 100\nanswer = 2000\nrate = 100"),

@@ -69,7 +69,7 @@ fn the_short_ones_run() {
     for study in SHORT {
         let scratch = Scratch::new();
         // Longer than a busy host takes the machine away for.
-        scratch.lab(&shortened(study, "200ms"));
+        scratch.lab(&shortened(study, "500ms"));
         let result = result(&run(&scratch, "run my.toml --into run --json").good().out);
         assert!(!result.cells.is_empty(), "{study}");
         for cell in &result.cells {

@@ -1,6 +1,7 @@
 //! One side goes, or the line between them.
 
 use ringside_netlab::testing::{expect, measured};
+use ringside_netlab::wait_until;
 
 use super::*;
 
@@ -36,7 +37,11 @@ fn a_killed_server_stops_the_client_within_two_seconds() {
         let line = format!("ping {host} {} --rate 2000 --timeout 0.2 --json", token.option());
         let near = Running::new(command(&lab.a, &line, "client"));
         server.wait_for("a session begins");
-        std::thread::sleep(Duration::from_millis(300));
+        assert!(
+            wait_until(crate::common::PATIENCE, || sent_by(&lab.a) > 50),
+            "{}",
+            near.told()
+        );
         let begun = Instant::now();
         drop(server);
         let took = quiet_after(&lab.a, begun);
@@ -79,7 +84,11 @@ fn a_cut_line_stops_both_within_two_seconds_and_the_server_takes_the_next() {
         );
         let near = Running::new(command(&lab.a, &line, "client"));
         server.wait_for("a session begins");
-        std::thread::sleep(Duration::from_millis(300));
+        assert!(
+            wait_until(crate::common::PATIENCE, || sent_by(&lab.a) > 50),
+            "{}",
+            near.told()
+        );
         aside.delete_link().expect("cut");
         let begun = Instant::now();
         let took = quiet_after(&lab.a, begun);

@@ -67,7 +67,7 @@ fn the_flight_recorder_waits_for_the_packet_that_takes_too_long() {
         receiver: &receiver,
     };
     const SLOW: u64 = 40;
-    let (bound, wait) = (Duration::from_millis(40), Duration::from_millis(150));
+    let (bound, wait) = (Duration::from_millis(40), Duration::from_millis(80));
     let (mut running, begun) = measured(|| {
         let running = tool("trace --session 71 --stop-above 40ms -t 60 --json");
         running.wait_for("tracing for");
