@@ -1,6 +1,7 @@
 //! Datagrams that are counted, one by one.
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -69,8 +70,13 @@ impl Flow {
     pub(crate) fn run(&self, over: &AtomicBool, closed: &AtomicBool) {
         while !closed.load(Ordering::SeqCst) {
             if !over.load(Ordering::SeqCst) {
-                let number = self.sent.fetch_add(1, Ordering::SeqCst);
-                self.asks.send(&number.to_be_bytes()).expect("sent");
+                let number = self.sent.load(Ordering::SeqCst);
+                match self.asks.send(&number.to_be_bytes()) {
+                    Ok(_) => _ = self.sent.fetch_add(1, Ordering::SeqCst),
+                    // Its buffer is full of those that wait for the neighbor's MAC address.
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    Err(error) => panic!("sent: {error}"),
+                }
             }
             let mut number = [0; 8];
             while let Ok((8, from)) = self.echoes.recv_from(&mut number) {
