@@ -68,12 +68,15 @@ impl Flow {
 
     /// A few hundred a second until `over`; what comes is heard until `closed`.
     pub(crate) fn run(&self, over: &AtomicBool, closed: &AtomicBool) {
+        let mut unsent = None;
         while !closed.load(Ordering::SeqCst) {
-            if !over.load(Ordering::SeqCst) {
-                let number = self.sent.load(Ordering::SeqCst);
+            if unsent.is_none() && !over.load(Ordering::SeqCst) {
+                unsent = Some(self.sent.fetch_add(1, Ordering::SeqCst));
+            }
+            if let Some(number) = unsent {
                 match self.asks.send(&number.to_be_bytes()) {
-                    Ok(_) => _ = self.sent.fetch_add(1, Ordering::SeqCst),
-                    // Its buffer is full of those that wait for the neighbor's MAC address.
+                    Ok(_) => unsent = None,
+                    // The socket's buffer is full of those that wait for the neighbor's MAC address.
                     Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                     Err(error) => panic!("sent: {error}"),
                 }
