@@ -87,7 +87,8 @@ const STUCK: Duration = Duration::from_secs(10);
 const STARTS: u64 = 10;
 /// Time to live of what is sent with new outer headers.
 const TTL: u8 = 64;
-/// How long a start retries a busy queue. A busy machine's kernel takes seconds to free a queue of a process that has ended.
+/// Timeout for binding busy queues at start-up. A busy kernel takes seconds to free the queues of a
+/// process that has exited.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A data path that runs, until it is dropped.

@@ -161,7 +161,7 @@ fn a_sink_that_goes_is_told_and_ends_its_connections() {
         drop(sink);
         done.join().expect("no panic").expect_err("nobody answers any more");
     });
-    // A child that another thread has forked has a copy of the listener until it executes its program.
+    // A child process forked by another test shares the listener until it calls exec.
     assert!(wait_until(Duration::from_secs(10), || TcpStream::connect(at).is_err()));
 }
 

@@ -93,7 +93,7 @@ pub(super) fn open(
                     tell(&shares);
                     return Ok(shares);
                 }
-                // In every mode.
+                // A busy queue is busy in every mode.
                 Err(error) if matches!(error.downcast_ref(), Some(Error::QueueBusy { .. })) => return Err(error),
                 Err(error) => {
                     let is_too_large = matches!(error.downcast_ref(), Some(Error::MtuTooLarge { .. }));

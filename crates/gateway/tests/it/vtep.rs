@@ -61,7 +61,7 @@ impl Received {
         Some(u64::from_be_bytes(number.try_into().expect("eight bytes")))
     }
 
-    /// Whether it may have been sent when the next number was this one: it has no number, or a number from there on.
+    /// Returns whether the frame has no number, or one of at least `next`.
     pub(crate) fn is_since(&self, next: u64) -> bool {
         self.number().is_none_or(|number| number >= next)
     }

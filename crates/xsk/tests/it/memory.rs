@@ -29,7 +29,7 @@ fn child() {
         // 0: the process that writes.
         fs::write(Path::new(&group).join("cgroup.procs"), "0").expect("joins the group");
     }
-    // Queues of the process before, and their memory, are free when the kernel's worker has freed them.
+    // A kernel worker frees the queues and memory of the previous process later.
     let patient = QueueOptions::new().busy_timeout(PATIENCE);
     match part.as_str() {
         "open-port" => {

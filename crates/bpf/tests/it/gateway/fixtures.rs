@@ -248,7 +248,7 @@ fn nobody_to_decide() {
     with_bed(|mut bed| {
         bed.close_worker();
         let reason = DropReason::NoWorker.number();
-        // A child that another thread has forked has the socket, too, until it executes its program.
+        // A child process forked by another test shares the socket until it calls exec.
         let frame = udp(99, b"").bytes();
         let is_dropped = |ran: &Ran| ran.outcome == Outcome::Dropped(reason);
         let ran = retry(Duration::from_secs(20), || bed.run(&frame), is_dropped);

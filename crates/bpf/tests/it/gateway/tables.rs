@@ -262,7 +262,7 @@ fn packets_find_every_entry() {
     });
 }
 
-/// Says that it is over when it is dropped, also in a test that fails.
+/// Sets the flag when dropped, also while a failed test unwinds.
 struct AtEnd<'a>(&'a AtomicBool);
 
 impl Drop for AtEnd<'_> {
@@ -302,7 +302,7 @@ fn no_packet_sees_half_a_change() {
             });
             let frames = [true, false].map(|plain| to(VNI, key.ip, [2, 9, 9, 9, 9, 9], plain));
             let mut seen = [0; 3];
-            // For so long, and until each was seen where one of the two threads has to wait for a CPU.
+            // At least 600 ms. On a busy machine, longer: until each value was seen.
             while begin.elapsed() < Duration::from_millis(600)
                 || seen.contains(&0) && begin.elapsed() < Duration::from_secs(20)
             {

@@ -124,7 +124,9 @@ impl Running {
         assert_eq!(unsafe { libc::kill(pid, signal) }, 0, "{}: kill", self.what);
     }
 
-    /// Whether a signal is in one of the process's masks: `SigCgt:` caught, `ShdPnd:` pending.
+    /// Returns whether a signal mask in `/proc/PID/status` contains `signal`.
+    ///
+    /// `SigCgt:` is the mask of caught signals, `ShdPnd:` of pending ones.
     pub fn has_signal(&self, mask: &str, signal: i32) -> bool {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
         let mask = status.lines().find_map(|line| line.strip_prefix(mask));

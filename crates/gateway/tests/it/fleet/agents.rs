@@ -138,7 +138,7 @@ fn agents_over_tcp_show_who_they_are_or_are_told_what_is_wrong() {
         let before = refused();
         let agent = agent(&options);
         agent.wait_for(&format!("{address}: connecting: {expected}\n"));
-        // It goes on trying, for certificates are renewed, and says it again only after something else, as of a gateway that was slow.
+        // The agent retries, because certificates are renewed. It does not repeat its last message.
         let tries = wait_until(PATIENCE, || refused() >= before + 4);
         assert!(tries, "{}", gateway.log());
         let told = agent.told();

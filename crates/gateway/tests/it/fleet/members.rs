@@ -12,8 +12,10 @@ pub(crate) fn member(etcd: &Etcd, name: &str, weight: u32, more: &str) -> Daemon
     member_at(etcd, name, "[\"192.0.2.1\"]", &format!("weight = {weight}\n{more}"))
 }
 
-/// One that hosts reach at these addresses. Its lease takes five seconds unless `more` sets one, which is longer than a busy machine stands
-/// still. It takes etcd for reachable for as long as that.
+/// Starts a member that hosts reach at these addresses.
+///
+/// The lease is five seconds unless `more` sets it: longer than a busy machine stalls. The member
+/// considers etcd reachable for the same time.
 pub(crate) fn member_at(etcd: &Etcd, name: &str, addresses: &str, more: &str) -> Daemon {
     let folder = Folder::new();
     let set = more.lines().find_map(|line| line.strip_prefix("lease-seconds = "));

@@ -42,7 +42,8 @@ const NEVER: u16 = 2;
 /// Why packets are dropped because of rules, and why the first is of a connection that they have ended.
 const DENIED: [&str; 3] = ["ingress-denied", "egress-denied", ENDED[0]];
 const ENDED: [&str; 1] = ["no-longer-allowed"];
-/// Why packets are dropped that workers had no room for: whether rules allow them nobody knows. Counted once a second.
+/// Drop reason of packets for which workers had no room. Rules were not applied to these packets.
+/// Workers publish the count once a second.
 const BUSY: [&str; 1] = ["worker-busy"];
 /// How often the rules change.
 const CHANGES: usize = 300;
@@ -246,7 +247,7 @@ fn datagrams_go_by_the_rules_of_the_moment(kind: Kind) {
         });
         drop(closes);
     });
-    // What neither the rules have dropped nor found its way: by the kernel's queues, or because workers had no room.
+    // Packets lost before rules were applied: by the kernel's queues, or for want of room.
     let unjudged = lost_by_kernel(&bed) - by_kernel + rules.dropped(&BUSY) - busy;
     always.all_came_but(unjudged);
     assert_eq!(*never.arrived(), BTreeSet::new());

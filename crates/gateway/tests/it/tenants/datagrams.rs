@@ -56,7 +56,9 @@ impl Flow {
         (self.sent() - echoed) + (echoed - answered)
     }
 
-    /// None is missing, but for so many whose loss was counted: where the kernel's queues or the gateway's workers had no room.
+    /// Asserts that at most `counted` datagrams are missing.
+    ///
+    /// These are the losses that the kernel's queues and the gateway's workers have counted.
     pub(crate) fn all_came_but(&self, counted: u64) {
         let lost = self.missing();
         assert!(
@@ -76,7 +78,7 @@ impl Flow {
             if let Some(number) = unsent {
                 match self.asks.send(&number.to_be_bytes()) {
                     Ok(_) => unsent = None,
-                    // The socket's buffer is full of those that wait for the neighbor's MAC address.
+                    // Datagrams that wait for the neighbour's MAC address fill the buffer.
                     Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                     Err(error) => panic!("sent: {error}"),
                 }

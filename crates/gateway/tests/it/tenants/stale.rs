@@ -36,7 +36,7 @@ fn meanwhile(tag: &str, kind: Kind, change: impl FnOnce(&Folder, &Bed)) -> [usiz
     meanwhile_and(tag, kind, change, |_, _| ())
 }
 
-/// The same; before they are counted something else is done, which is told the number of the first of these packets.
+/// Runs `then` before counting. Its argument is the number of the first packet to count.
 fn meanwhile_and(
     tag: &str,
     kind: Kind,
@@ -90,7 +90,9 @@ fn meanwhile_and(
     })
 }
 
-/// How many datagrams have come to the last two hosts since the last call, but for those with numbers below this one.
+/// Returns how many datagrams reached each of the last two hosts since the last call.
+///
+/// Datagrams with numbers below `since` do not count.
 fn take(bed: &Bed, since: u64) -> [usize; 2] {
     [1, 2].map(|host| {
         let received = bed.hosts[host].vtep().take_received();

@@ -17,7 +17,7 @@ use ringside_netlab::{End, wait_until};
 use ringside_nic::LinkStats;
 use ringside_xsk::{KernelStats, Path};
 
-/// How long counters may be late, on a machine that has other things to do.
+/// Timeout for counters to catch up on a busy machine.
 const LATE: Duration = Duration::from_millis(500);
 
 /// The counters of a link at one moment.
@@ -136,9 +136,9 @@ impl Account {
         };
         let purged = taken.checked_sub(not_sent + carried);
         let accounted = lost + received;
-        // A sender that found a carrier may be kept from sending until the receiver is down. The receiver's kernel then
-        // counts what it does not take (`____dev_forward_skb()`, `enqueue_to_backlog()`), and so does the sender's veth.
-        // A receiver that comes up has a carrier a moment before it takes packets.
+        // A packet may pass the sender's carrier check before the receiver goes down. The receiver then
+        // counts it as dropped (`____dev_forward_skb()`, `enqueue_to_backlog()`), and so does the
+        // sender's veth. A receiver that comes up has a carrier before it accepts packets.
         let twice = accounted.saturating_sub(carried);
         let may_be = twice <= not_sent.min(refused);
         let unread = (carried + if may_be { twice } else { 0 }).checked_sub(accounted);
