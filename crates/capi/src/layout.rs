@@ -167,7 +167,9 @@ pub extern "C" fn rsd_layout_close(layout: *mut rsd_layout) -> c_int {
         loop {
             match LAYOUTS.enter_to_close(layout) {
                 // Looking something up takes but a moment.
-                Err(failure) if failure.code == Code::RSD_EBUSY => std::thread::yield_now(),
+                Err(failure) if failure.code == Code::RSD_EBUSY => {
+                    std::thread::sleep(std::time::Duration::from_micros(1))
+                }
                 other => {
                     other?.remove();
                     return Ok(0);

@@ -163,7 +163,9 @@ impl<T: 'static, const KIND: u64> Table<T, KIND> {
     pub(crate) fn enter_soon<H>(&'static self, handle: *const H) -> Result<Entered<T>, Failure> {
         loop {
             match self.enter(handle) {
-                Err(failure) if failure.code == Code::RSD_EBUSY => std::thread::yield_now(),
+                Err(failure) if failure.code == Code::RSD_EBUSY => {
+                    std::thread::sleep(std::time::Duration::from_micros(1))
+                }
                 other => return other,
             }
         }

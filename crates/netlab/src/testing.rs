@@ -20,6 +20,14 @@ pub const STRICT: &str = "RINGSIDE_STRICT";
 /// Environment variable with the file that skipped tests are recorded in.
 pub const SKIPPED: &str = "RINGSIDE_SKIPPED";
 
+/// Sleeps for about 50 µs: for loops that look for something all the time.
+///
+/// Use this instead of [`thread::yield_now`]. On Linux 6.18, two threads that call `sched_yield()` in
+/// loops, beside others that sleep for short times, starve all other processes for seconds.
+pub fn pause() {
+    thread::sleep(Duration::from_micros(1));
+}
+
 /// Waits until a condition holds and returns whether it did in time.
 ///
 /// Pauses after each look for as long as the look took, 1 to 100 ms, so that a look that starts a

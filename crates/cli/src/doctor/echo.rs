@@ -14,6 +14,9 @@ use super::tried::Answers;
 use crate::clock::FastClock;
 use crate::run::echo::{Own, Reply, answer};
 
+/// Looks without a pause. On a machine with one CPU nobody can deliver a packet meanwhile.
+const SPINS: u32 = 1000;
+
 /// When to give up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
@@ -78,6 +81,7 @@ impl Asker {
             answers.sent += 1;
             let end = Instant::now() + patience.timeout;
             in_vain += 1;
+            let mut looks = 0;
             loop {
                 if let Some((far, own)) = &mut far {
                     reflect(far, own)?;
@@ -91,8 +95,11 @@ impl Asker {
                 if Instant::now() > end {
                     break;
                 }
-                // Who delivers it may wait for this CPU.
-                thread::yield_now();
+                looks += 1;
+                if looks > SPINS {
+                    // The thread that delivers the packet may wait for this CPU.
+                    thread::sleep(Duration::from_micros(1));
+                }
             }
         }
         answers.came_to.sort_by_key(|came| came.queue);

@@ -1,7 +1,7 @@
 //! The test on a veth pair of its own: does AF_XDP work on this machine at all?
 
 use std::net::{SocketAddr, UdpSocket};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 use ringside_measure::probe::DEFAULT_PORT;
@@ -115,7 +115,7 @@ fn flows(lab: &Lab, far: &mut Port) -> Result<Vec<Seen>> {
                 }
             }
         }
-        std::thread::yield_now();
+        std::thread::sleep(Duration::from_micros(1));
     }
     let flow = |port: u16| format!("udp:{}:{port}-{to}", lab.a.ipv4);
     Ok(ports

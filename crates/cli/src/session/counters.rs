@@ -52,7 +52,7 @@ pub(crate) fn settle(port: &mut Port) -> Result<u64> {
         if is_late && (is_out || !came) || is_out && !came {
             return Ok(redirected);
         }
-        std::thread::yield_now();
+        std::thread::sleep(Duration::from_micros(1));
     }
 }
 

@@ -82,7 +82,7 @@ mod tests {
         let sleeper = Sleeper(sleeper.expect("starts"));
         // Until it is another program it is this one.
         while fs::read(format!("/proc/{}/cmdline", sleeper.0.id())).is_ok_and(|line| !line.starts_with(b"sleep")) {
-            std::thread::yield_now();
+            ringside_netlab::testing::pause();
         }
         assert_eq!(names.of(sleeper.0.id(), OWN.into()), "ringside 60");
         assert_eq!(names.of(u32::MAX, OWN.into()), OWN, "gone");

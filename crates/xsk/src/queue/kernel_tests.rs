@@ -4,6 +4,7 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use ringside_netlab::testing::pause;
 use ringside_netlab::wait_until;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -260,7 +261,7 @@ fn an_empty_fill_ring_is_counted_twice_and_asks_for_nothing() {
             if enough || start.elapsed() > PATIENCE {
                 break (counted, asks);
             }
-            std::thread::yield_now();
+            pause();
         };
         if zero_copy {
             assert!(counted.rx_fill_ring_empty > 0 && counted.rx_dropped == 0, "{counted:?}");

@@ -123,7 +123,7 @@ impl Raw {
                 "{addresses:x?} are not all in {:x?}",
                 self.completed
             );
-            std::thread::yield_now();
+            ringside_netlab::testing::pause();
         }
     }
 

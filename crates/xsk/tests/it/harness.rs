@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::common::flow::PATIENCE;
-use ringside_netlab::testing::retry;
+use ringside_netlab::testing::{pause, retry};
 use ringside_xsk::testing::{Harness, Kernel, Ring, Words, umem};
 use ringside_xsk::{Error, Path, Queue, QueueOptions, Violation, Wait};
 
@@ -194,7 +194,7 @@ fn a_kernel_on_another_thread() {
             });
             kernel.complete(3);
             if seen == before {
-                std::thread::yield_now();
+                pause();
             }
         }
         while kernel.sending() != 0 {
@@ -204,7 +204,7 @@ fn a_kernel_on_another_thread() {
     while queue.counters().tx_packets < u64::from(PACKETS) {
         let mut burst = queue.recv(Wait::Spin).unwrap();
         if burst.is_empty() {
-            std::thread::yield_now();
+            pause();
         }
         for mut packet in &mut burst {
             packet.data_mut().iter_mut().for_each(|byte| *byte = !*byte);

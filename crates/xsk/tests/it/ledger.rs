@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::common::{MODES, arrives_at, lab, open, packet as numbered, sender};
 use proptest::prelude::*;
-use ringside_netlab::testing::is_root;
+use ringside_netlab::testing::{is_root, pause};
 use ringside_xsk::testing::{Harness, Kernel, Ring, Words, umem};
 use ringside_xsk::{Direction, Error, Frame, Ledger, Packet, Queue, QueueOptions, SendError, Wait};
 
@@ -471,7 +471,7 @@ fn a_ledger_on_the_real_kernel() {
                 while !stop.load(Ordering::Relaxed) {
                     tx.send_with(32, |slot| assert!(slot.write(&template))).unwrap();
                     assert_eq!(tx.ledger().unwrap().total(), 256);
-                    std::thread::yield_now();
+                    pause();
                 }
                 assert!(tx.drain(Duration::from_secs(2)).unwrap());
                 assert_eq!(

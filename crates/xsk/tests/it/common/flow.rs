@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use ringside_netlab::testing::pause;
 use ringside_netlab::{End, wait_until};
 use ringside_xsk::{Burst, Direction, Error, LinkEvent, Path, Port, Queue, QueueOptions, Stats, Wait};
 
@@ -335,7 +336,7 @@ fn receive(queue: &mut Queue, seen: &Seen, wait: Wait, stop: &AtomicBool) {
         }
         // Spinning, but not all the time at the expense of the others.
         if idle % 2048 == 2047 {
-            std::thread::yield_now();
+            pause();
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use ringside_netlab::testing::pause;
 use ringside_netlab::{End, Lab};
 use ringside_xsk::{Error, Packet, Pages, Port, Queue, QueueOptions, Wait, XDP_HEADROOM};
 
@@ -59,7 +60,7 @@ pub fn expect_but(rx: &mut Queue, wait: Wait, packets: &[Vec<u8>], ignored: impl
         let room = rx.report().frame_size as usize - offset;
         let mut burst = rx.recv(wait).expect("recv");
         if burst.is_empty() {
-            std::thread::yield_now();
+            pause();
         }
         for packet in &mut burst {
             if ignored(packet.data()) {
