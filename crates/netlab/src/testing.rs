@@ -22,8 +22,8 @@ pub const SKIPPED: &str = "RINGSIDE_SKIPPED";
 
 /// Sleeps for about 50 µs: for loops that look for something all the time.
 ///
-/// Use this instead of [`thread::yield_now`]. On Linux 6.18, two threads that call `sched_yield()` in
-/// loops, beside others that sleep for short times, starve all other processes for seconds.
+/// Use this instead of [`thread::yield_now`], which keeps a CPU busy. On Linux 6.18, threads that do
+/// so on every CPU starve other sessions and kernel threads for seconds.
 pub fn pause() {
     thread::sleep(Duration::from_micros(1));
 }
