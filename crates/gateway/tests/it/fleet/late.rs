@@ -13,7 +13,7 @@ use super::way::Way;
 /// Has a gateway know so much that a list of it has some hundred thousand bytes.
 fn many(gateway: &Daemon) {
     let mut text = "neighbors:\n".to_owned();
-    for number in 0..6000 {
+    for number in 0..3000 {
         let (c, d) = (number / 250, number % 250);
         text.push_str(&format!(
             "  - {{vni: {}, ip: 10.{d}.{c}.7, mac: \"02:00:00:00:{c:02x}:{d:02x}\", host: {{ip: 192.0.2.7}}}}\n",
