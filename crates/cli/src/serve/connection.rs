@@ -147,8 +147,8 @@ impl<'a> Connection<'a> {
             }
             let bytes = match self.wire.read() {
                 Ok(Came::Bytes(bytes)) => bytes,
-                Ok(Came::End) => return Err(self.gone(self.server.closed())),
-                Err(error) => return Err(anyhow!("the connection is broken: {error}")),
+                Ok(Came::End) => return Err(self.gone(self.server.closed().into())),
+                Err(error) => return Err(self.gone(anyhow!("the connection is broken: {error}"))),
             };
             let came_ns = now_ns();
             for event in self.server.receive(&bytes, came_ns)? {
@@ -161,7 +161,8 @@ impl<'a> Connection<'a> {
             self.look_after_guest()?;
             self.end_in_time()?;
             let output = self.server.take_output();
-            self.wire.write(&output).context("the connection is broken")?;
+            let written = self.wire.write(&output).context("the connection is broken");
+            written.map_err(|error| self.gone(error))?;
         }
     }
 
@@ -174,11 +175,11 @@ impl<'a> Connection<'a> {
         begun.map_or(LOOK, |next| next.saturating_duration_since(Instant::now()).min(LOOK))
     }
 
-    /// In the middle of a session it is worth another word.
-    fn gone(&self, fault: Fault) -> Error {
+    /// Adds to an error of the connection that a session was going on, if one was.
+    fn gone(&self, error: Error) -> Error {
         match self.session.as_ref().is_some_and(|session| session.begun.is_some()) {
-            true => anyhow!("{fault}, during a session: it is ended here, too"),
-            false => fault.into(),
+            true => anyhow!("{error:#}, during a session: it is ended here, too"),
+            false => error,
         }
     }
 
