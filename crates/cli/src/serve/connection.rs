@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Error, Result, anyhow, bail};
 use ringside_measure::control::{
-    self, FarVia, Fault, GuestUplink, HANDSHAKE_NS, Ready, Server, ServerEvent, ServerOptions, Start, Work,
+    self, FarVia, GuestUplink, HANDSHAKE_NS, Ready, Server, ServerEvent, ServerOptions, Start, Work,
 };
 use ringside_measure::probe::DEFAULT_PORT;
 use ringside_measure::schema::{self, FarEnd};
