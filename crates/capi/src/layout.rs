@@ -164,18 +164,9 @@ pub unsafe extern "C" fn rsd_layout_open(
 #[unsafe(no_mangle)]
 pub extern "C" fn rsd_layout_close(layout: *mut rsd_layout) -> c_int {
     call(|| {
-        loop {
-            match LAYOUTS.enter_to_close(layout) {
-                // Looking something up takes but a moment.
-                Err(failure) if failure.code == Code::RSD_EBUSY => {
-                    std::thread::sleep(std::time::Duration::from_micros(1))
-                }
-                other => {
-                    other?.remove();
-                    return Ok(0);
-                }
-            }
-        }
+        // Another thread looks up a field for a moment only.
+        LAYOUTS.close_soon(layout)?.remove();
+        Ok(0)
     })
 }
 

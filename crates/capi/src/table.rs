@@ -13,8 +13,13 @@ use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use crate::error::{Failure, rsd_error as Code};
+
+/// Sleep before another attempt to enter a value that another thread uses.
+const RETRY_INTERVAL: Duration = Duration::from_micros(1);
 
 /// Open handles of one kind at the most.
 pub(crate) const SLOTS: usize = 1 << SLOT_BITS;
@@ -159,13 +164,21 @@ impl<T: 'static, const KIND: u64> Table<T, KIND> {
         self.enter_if(handle, true)
     }
 
-    /// As [`enter`](Self::enter), where others are done in a moment.
+    /// Waits for other threads, which need the value for a moment only, and then calls
+    /// [`enter`](Self::enter).
     pub(crate) fn enter_soon<H>(&'static self, handle: *const H) -> Result<Entered<T>, Failure> {
+        self.retry_if(handle, false)
+    }
+
+    /// Waits likewise, and then calls [`enter_to_close`](Self::enter_to_close).
+    pub(crate) fn close_soon<H>(&'static self, handle: *const H) -> Result<Entered<T>, Failure> {
+        self.retry_if(handle, true)
+    }
+
+    fn retry_if<H>(&'static self, handle: *const H, broken: bool) -> Result<Entered<T>, Failure> {
         loop {
-            match self.enter(handle) {
-                Err(failure) if failure.code == Code::RSD_EBUSY => {
-                    std::thread::sleep(std::time::Duration::from_micros(1))
-                }
+            match self.enter_if(handle, broken) {
+                Err(failure) if failure.code == Code::RSD_EBUSY => thread::sleep(RETRY_INTERVAL),
                 other => return other,
             }
         }

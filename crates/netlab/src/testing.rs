@@ -20,10 +20,10 @@ pub const STRICT: &str = "RINGSIDE_STRICT";
 /// Environment variable with the file that skipped tests are recorded in.
 pub const SKIPPED: &str = "RINGSIDE_SKIPPED";
 
-/// Sleeps for about 50 µs: for loops that look for something all the time.
+/// Sleeps for about 50 µs in a polling loop.
 ///
-/// Use this instead of [`thread::yield_now`], which keeps a CPU busy. On Linux 6.18, threads that do
-/// so on every CPU starve other sessions and kernel threads for seconds.
+/// Use this instead of [`thread::yield_now`], which keeps a CPU busy. On Linux 6.18, threads that
+/// keep every CPU busy starve other sessions and kernel threads for seconds.
 pub fn pause() {
     thread::sleep(Duration::from_micros(1));
 }

@@ -14,7 +14,8 @@ use super::tried::Answers;
 use crate::clock::FastClock;
 use crate::run::echo::{Own, Reply, answer};
 
-/// Looks without a pause. On a machine with one CPU nobody can deliver a packet meanwhile.
+/// Number of polls before the thread sleeps between them. Another thread may need this CPU to
+/// deliver the packet.
 const SPINS: u32 = 1000;
 
 /// When to give up.
@@ -97,7 +98,6 @@ impl Asker {
                 }
                 looks += 1;
                 if looks > SPINS {
-                    // The thread that delivers the packet may wait for this CPU.
                     thread::sleep(Duration::from_micros(1));
                 }
             }

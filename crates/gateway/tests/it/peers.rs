@@ -89,7 +89,7 @@ pub(crate) fn iperf(from: &Tenant, (to, address): (&Tenant, IpAddr), more: &str)
     })
 }
 
-/// Bytes that nobody guesses, the same for the same seed: a block of them, then others.
+/// Generates pseudo-random bytes from a seed.
 struct Noise(u64);
 
 impl Noise {
@@ -225,7 +225,8 @@ fn send(mut stream: &TcpStream, seed: u64, enough: &dyn Fn(usize) -> bool) -> (u
     let mut bytes = 0;
     noise.fill(&mut block);
     while !enough(bytes) {
-        // No two blocks are the same. All of it anew would take more CPU time than to send it.
+        // The first 64 bytes make each block unique. Filling the whole block would take more CPU
+        // time than sending it.
         noise.fill(&mut block[..64]);
         sum.update(&block);
         stream.write_all(&block).expect("sends");

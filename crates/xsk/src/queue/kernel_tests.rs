@@ -4,7 +4,7 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use ringside_netlab::testing::pause;
+use ringside_netlab::testing::retry;
 use ringside_netlab::wait_until;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -250,19 +250,14 @@ fn an_empty_fill_ring_is_counted_twice_and_asks_for_nothing() {
         send(&mut sender, &packets(0..20, 64, &lab.a, &lab.b));
         let zero_copy = case.path == Path::ZeroCopy;
         let queue = only(&mut receiver);
-        let start = Instant::now();
-        let (counted, asks) = loop {
+        let read = || {
             let counted = queue.stats().expect("readable").kernel;
-            let asks = queue.bound.pair.lock().fill.needs_wakeup();
-            let enough = match zero_copy {
-                true => counted.rx_fill_ring_empty > 0 && asks,
-                false => counted.rx_fill_ring_empty == 12,
-            };
-            if enough || start.elapsed() > PATIENCE {
-                break (counted, asks);
-            }
-            pause();
+            (counted, queue.bound.pair.lock().fill.needs_wakeup())
         };
+        let (counted, asks) = retry(PATIENCE, read, |(counted, asks)| match zero_copy {
+            true => counted.rx_fill_ring_empty > 0 && *asks,
+            false => counted.rx_fill_ring_empty == 12,
+        });
         if zero_copy {
             assert!(counted.rx_fill_ring_empty > 0 && counted.rx_dropped == 0, "{counted:?}");
         } else {

@@ -213,7 +213,6 @@ impl Queue {
             if start.elapsed() >= timeout {
                 return Ok(false);
             }
-            // Not `yield_now`: see clippy.toml.
             std::thread::sleep(Duration::from_micros(1));
         }
     }

@@ -136,9 +136,9 @@ impl Account {
         };
         let purged = taken.checked_sub(not_sent + carried);
         let accounted = lost + received;
-        // A packet may pass the sender's carrier check before the receiver goes down. The receiver then
-        // counts it as dropped (`____dev_forward_skb()`, `enqueue_to_backlog()`), and so does the
-        // sender's veth. A receiver that comes up has a carrier before it accepts packets.
+        // A packet may pass the sender's carrier check before the receiver goes down. The receiver
+        // then counts it as dropped (`____dev_forward_skb()`, `enqueue_to_backlog()`), and so does
+        // the sender's veth. A receiver that comes up has a carrier before it accepts packets.
         let twice = accounted.saturating_sub(carried);
         let may_be = twice <= not_sent.min(refused);
         let unread = (carried + if may_be { twice } else { 0 }).checked_sub(accounted);
