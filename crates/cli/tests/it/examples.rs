@@ -9,7 +9,7 @@
 //! What would go on for ever is interrupted, as a user would.
 
 use std::fs;
-use std::os::unix::process::ExitStatusExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -18,6 +18,7 @@ use crate::common;
 use crate::common::{Done, Running, start};
 use ringside_netlab::testing::is_root;
 use ringside_netlab::{End, Lab, Namespace, VethConfig, wait_until};
+use rustix::process::{Pid, Signal, kill_process_group};
 
 /// After how long an example is interrupted. The first is enough for most to measure something; others
 /// run again with the next.
@@ -191,6 +192,7 @@ impl Hosts {
         let mut command = self.first.a.ns.command("sh");
         command
             .args(["-c", shell])
+            .process_group(0)
             .current_dir(&self.folder)
             .env("PATH", path)
             .env("RINGSIDE_STATE_DIR", self.folder.join("state"))
@@ -199,7 +201,9 @@ impl Hosts {
         // What stands before a pipe ends by itself.
         let is_over = wait_until(patience, || running.is_over());
         if !is_over && shell.starts_with("exec ") {
-            running.signal(libc::SIGINT);
+            // As a terminal does: to all programs of the line.
+            let group = Pid::from_raw(running.pid().cast_signed()).expect("not 0");
+            kill_process_group(group, Signal::INT).expect("it has not been waited for");
         }
         running.end()
     }
@@ -362,7 +366,8 @@ fn those_about_the_host() {
     }
     let hosts = Hosts::new("ex-host");
     let echo = common::start_receiver(&hosts.first.b, "echo eth0");
-    let sender = start(&hosts.second.b, "tx eth1 --to-mac ff:ff:ff:ff:ff:ff --rate 1000");
+    // A turn of `delay` takes 2000 packets.
+    let sender = start(&hosts.second.b, "tx eth1 --to-mac ff:ff:ff:ff:ff:ff --rate 10000");
     sender.wait_for("->");
     for line in COVERED[3].iter().flat_map(|command| for_one_host(command)) {
         hosts.run(&line);

@@ -1,6 +1,7 @@
 //! The folder that keeps fetched kernels and capture files.
 
 use std::collections::BTreeSet;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
@@ -132,10 +133,12 @@ fn verify(entry: &Path) -> Result<()> {
         return Ok(());
     }
     let mut command = Command::new("sha256sum");
-    // A guest has a copy with the modules that it needs.
+    // A guest has a copy with the modules that it needs. Ctrl-C ends the caller, which is not to
+    // take that for a damaged entry.
     command
         .args(["--check", "--quiet", "--strict", "--ignore-missing", DIGESTS])
-        .current_dir(entry);
+        .current_dir(entry)
+        .process_group(0);
     finished(&mut command).map_err(|reason| {
         let reason = format!("{reason}\nIt is damaged: run scripts/setup, which fetches it again");
         prepare("verify", entry.display(), reason)
