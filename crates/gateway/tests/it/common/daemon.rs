@@ -2,9 +2,12 @@
 
 use std::fmt::Write as _;
 use std::io::Read as _;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with, sockopt};
 
 use super::Folder;
 
@@ -54,10 +57,17 @@ pub(super) fn write_configuration(folder: &Folder, mut text: String, more: &str)
     path
 }
 
-/// A port that nobody has, for now.
+/// A port of TCP on 127.0.0.1 that the kernel gives to nobody else while this process lives, also
+/// while no server listens there.
+///
+/// Its socket is bound and does not listen: a server that sets `SO_REUSEADDR` binds beside it.
 pub(crate) fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+    sockopt::set_socket_reuseaddr(&socket, true).unwrap();
+    bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = SocketAddr::try_from(getsockname(&socket).unwrap()).unwrap();
+    std::mem::forget(socket);
+    address.port()
 }
 
 /// Complaint about a change that the store has not confirmed.

@@ -1,16 +1,12 @@
 //! A real etcd server, as a child with a folder of its own.
 
 use std::fmt::Write as _;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with, sockopt};
-
 use super::Folder;
-use super::daemon::{Daemon, binary, write_configuration};
+use super::daemon::{Daemon, binary, free_port, write_configuration};
 
 /// How long it may take to start on a machine that has other things to do.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -18,31 +14,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// On loopback, killed when the test ends; by the kernel, should the test be killed.
 pub(crate) struct Etcd {
     child: Option<Child>,
-    ports: [Port; 2],
+    ports: [u16; 2],
     folder: Folder,
     scheme: &'static str,
     more: Vec<String>,
-}
-
-/// A port that the kernel gives to nobody else in this namespace, also while etcd does not run.
-///
-/// Its socket is bound and does not listen: a server that sets `SO_REUSEADDR`, as etcd does, binds beside it.
-struct Port {
-    number: u16,
-    _socket: OwnedFd,
-}
-
-impl Port {
-    fn free() -> Self {
-        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
-        sockopt::set_socket_reuseaddr(&socket, true).unwrap();
-        bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let address = SocketAddr::try_from(getsockname(&socket).unwrap()).unwrap();
-        Self {
-            number: address.port(),
-            _socket: socket,
-        }
-    }
 }
 
 impl Etcd {
@@ -60,7 +35,7 @@ impl Etcd {
         let more = more(&folder);
         let mut etcd = Self {
             child: None,
-            ports: [Port::free(), Port::free()],
+            ports: [free_port(), free_port()],
             folder,
             scheme,
             more,
@@ -70,7 +45,7 @@ impl Etcd {
                 break;
             }
             assert!(attempt < 3, "etcd does not start: {}", etcd.log());
-            etcd.ports = [Port::free(), Port::free()];
+            etcd.ports = [free_port(), free_port()];
             _ = std::fs::remove_dir_all(etcd.folder.join("data"));
         }
         etcd
@@ -78,7 +53,7 @@ impl Etcd {
 
     /// False if it has ended, as it does where a port is taken.
     fn try_spawn(&mut self, mut command: Command) -> bool {
-        let [client, peer] = self.ports.each_ref().map(|port| port.number);
+        let [client, peer] = self.ports;
         let (client, peer) = (
             format!("{}://127.0.0.1:{client}", self.scheme),
             format!("http://127.0.0.1:{peer}"),
@@ -132,7 +107,7 @@ impl Etcd {
     }
 
     pub(crate) fn endpoint(&self) -> String {
-        format!("{}://127.0.0.1:{}", self.scheme, self.ports[0].number)
+        format!("{}://127.0.0.1:{}", self.scheme, self.ports[0])
     }
 
     pub(crate) fn log(&self) -> String {

@@ -15,7 +15,7 @@ use super::members::member;
 use super::migrate::{configure, digest, migrate, said};
 
 /// Objects that take some transactions.
-const OBJECTS: usize = 4000;
+const OBJECTS: usize = 2000;
 /// How often each direction is interrupted.
 const KILLS: u32 = 6;
 /// Limit of the interruptions of the direction to etcd, until one comes half way.

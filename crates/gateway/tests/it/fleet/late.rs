@@ -10,10 +10,10 @@ use super::common::etcd::{IMPATIENT, configure};
 use super::migrate::{digest, migrate, said};
 use super::way::Way;
 
-/// Has a gateway know so much that a list of it has some hundred thousand bytes.
-fn many(gateway: &Daemon) {
+/// Gives a gateway neighbours; a list of 3000 has some hundred thousand bytes.
+fn give(gateway: &Daemon, neighbors: u32) {
     let mut text = "neighbors:\n".to_owned();
-    for number in 0..3000 {
+    for number in 0..neighbors {
         let (c, d) = (number / 250, number % 250);
         text.push_str(&format!(
             "  - {{vni: {}, ip: 10.{d}.{c}.7, mac: \"02:00:00:00:{c:02x}:{d:02x}\", host: {{ip: 192.0.2.7}}}}\n",
@@ -40,7 +40,7 @@ fn a_migration_goes_on_past_a_dead_member_and_a_page_that_is_late() {
     };
     configured(&folder, "sqlite");
     let gateway = Daemon::start_in(folder);
-    many(&gateway);
+    give(&gateway, 3000);
     let folder = gateway.stop();
     // What is written is answered in few bytes.
     way.go_silent_after(150_000, false);
@@ -73,7 +73,7 @@ fn a_gateway_that_stays_behind_says_so_and_takes_no_change() {
     let folder = Folder::new();
     configure(&folder, &way.endpoint(), "request-ms = 500\nsilence-ms = 3000", "");
     let mut gateway = Daemon::start_in(folder);
-    many(&gateway);
+    give(&gateway, 800);
     let put = |version| put_neighbor(["42", "10.0.0.7", "02:00:00:00:00:07", "192.0.2.1"], Some(version));
     gateway.ok(&put("1"));
     gateway.signal("STOP");
