@@ -141,10 +141,12 @@ impl Decider {
         }
     }
 
-    /// Other settings from now on.
-    pub fn set(&mut self, settings: Arc<Settings>) {
-        self.lane = Lane::of(&settings);
-        self.settings = settings;
+    /// Sets what the next burst is decided by.
+    pub fn set(&mut self, settings: &Arc<Settings>) {
+        if !Arc::ptr_eq(&self.settings, settings) {
+            self.lane = Lane::of(settings);
+            self.settings = Arc::clone(settings);
+        }
     }
 
     /// The rules and connections.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use arc_swap::{ArcSwap, ArcSwapOption};
 use crossbeam_channel::Sender;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use ringside_bpf::gateway::{FlowSample, GatewayProgram};
@@ -24,7 +25,7 @@ use super::trace::{Shown, Wanted};
 use super::waiting::Waiting;
 use crate::model::Foreign;
 
-/// How long a worker sleeps when nothing comes: it looks for new settings and for its end that often.
+/// How long a worker sleeps when nothing comes: it looks for its end that often.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 /// The same while packets wait for MAC addresses.
 const WHILE_WAITING: Duration = Duration::from_millis(1);
@@ -35,13 +36,19 @@ const HEADERS: usize = 128;
 /// Packets that wait for MAC addresses, of one queue.
 const MOST_WAITING: usize = 256;
 
+/// What may be set while a worker runs.
+struct Config<'a> {
+    settings: arc_swap::Cache<&'a ArcSwap<Settings>, Arc<Settings>>,
+    trace: arc_swap::Cache<&'a ArcSwapOption<Wanted>, Option<Arc<Wanted>>>,
+}
+
 /// What workers have in common.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) stop: AtomicBool,
     /// Rules are bound to some address.
     pub(super) has_policy: AtomicBool,
-    pub(super) settings: arc_swap::ArcSwap<Settings>,
+    pub(super) settings: ArcSwap<Settings>,
     /// How long packets wait for MAC addresses, in nanoseconds.
     pub(super) patience: AtomicU64,
     /// How long the fast path goes on without a daemon, in nanoseconds.
@@ -51,7 +58,7 @@ pub(super) struct Shared {
     /// Which of what the fast path has of connections still holds.
     pub(super) epochs: Epochs,
     /// Whoever wants to see packets.
-    pub(super) trace: arc_swap::ArcSwapOption<Wanted>,
+    pub(super) trace: ArcSwapOption<Wanted>,
     /// As they were found last: one that is made anew is another.
     pub(super) ports: arc_swap::ArcSwap<Ports>,
     pub(super) notices: Notices,
@@ -265,10 +272,11 @@ impl Worker<'_> {
 
     fn turns(&mut self, lanes: &mut [Lane<'_>]) -> Result<(), Error> {
         let shared = self.shared;
-        let mut settings = arc_swap::Cache::new(&shared.settings);
-        let mut trace = arc_swap::Cache::new(&shared.trace);
+        let mut config = Config {
+            settings: arc_swap::Cache::new(&shared.settings),
+            trace: arc_swap::Cache::new(&shared.trace),
+        };
         let mut turns = 0_u64;
-        let mut current = Arc::clone(settings.load());
         // Who has but one queue sleeps there.
         let alone = lanes.len() == 1;
         let mut counted = 0;
@@ -278,11 +286,6 @@ impl Worker<'_> {
             if now.saturating_sub(counted) >= COUNT_LOST {
                 counted = now;
                 self.count_lost(lanes);
-            }
-            let latest = settings.load();
-            if !Arc::ptr_eq(latest, &current) {
-                current = Arc::clone(latest);
-                self.decider.set(Arc::clone(&current));
             }
             let sleep = if lanes.iter().all(|lane| lane.waiting.is_empty()) {
                 LONGEST_SLEEP
@@ -295,10 +298,10 @@ impl Worker<'_> {
                 Wait::Spin
             };
             let mut idle = true;
-            let trace = trace.load().as_deref();
             for number in 0..lanes.len() {
                 turns += 1;
-                idle &= !self.turn(&mut lanes[number], wait, trace, turns.is_multiple_of(MEASURED))?;
+                idle &= !self.turn(&mut lanes[number], wait, &mut config, turns.is_multiple_of(MEASURED))?;
+                let trace = config.trace.load().as_deref();
                 if !lanes[number].waiting.is_empty() {
                     self.look_after(&mut lanes[number], trace);
                 }
@@ -323,7 +326,7 @@ impl Worker<'_> {
         &mut self,
         lane: &mut Lane<'_>,
         wait: Wait,
-        trace: Option<&Wanted>,
+        config: &mut Config<'_>,
         is_measured: bool,
     ) -> Result<bool, Error> {
         let Lane {
@@ -335,6 +338,9 @@ impl Worker<'_> {
         if burst.is_empty() {
             return Ok(false);
         }
+        // After the wait: what was set before the packets came holds for them.
+        self.decider.set(config.settings.load());
+        let trace = config.trace.load().as_deref();
         let (begun, measured) = (about_now(), is_measured.then(now));
         let epoch = self.shared.epochs.latest();
         self.decider.begin(self.shared.has_policy.load(Ordering::Relaxed));

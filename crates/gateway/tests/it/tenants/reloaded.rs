@@ -1,9 +1,10 @@
 //! The configuration is read again under traffic.
 
+use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
 
 use crate::bed::{Bed, Family, Kind, Place};
-use crate::peers::{AtEnd, answered, unanswered};
+use crate::peers::{AtEnd, answered, ping, unanswered};
 use crate::ringside::Ringside;
 use crate::tenant::neighbors;
 use crate::tenants::kills::{Flow, Talk};
@@ -12,24 +13,54 @@ use crate::tenants::streams::counted_losses;
 
 on! {
     fast = crate::tenants::FAST => another_configuration_loses_nothing;
-    slow = crate::tenants::SLOW => another_configuration_loses_nothing;
+    slow = crate::tenants::SLOW => another_configuration_loses_nothing, the_next_packet_is_decided_by_it;
 }
 
 const TIMES: usize = 20;
+
+/// Tells the gateway of the second network that the sender there lives on the receiver's host.
+///
+/// A source check would drop its packets. Returns the receiver's address.
+fn move_sender(bed: &mut Bed) -> IpAddr {
+    let [here, there] = [0, 1].map(|host| &bed.tenants[host][1]);
+    let mut elsewhere = here.card;
+    elsewhere.host = there.card.host;
+    let to = there.address(Family::V4);
+    answered(here, to);
+    bed.ringside().apply(&neighbors(&[elsewhere]));
+    to
+}
+
+/// A worker that sleeps when the configuration is read again decides the packet that wakes it by
+/// the new one.
+fn the_next_packet_is_decided_by_it(kind: Kind) {
+    let Kind::Ringside(how) = kind else {
+        panic!("for the daemon")
+    };
+    let mut bed = Bed::new("reload-next", kind, &[Place::vxlan(Family::V4); 2]);
+    let to = move_sender(&mut bed);
+    let checked = Ringside {
+        more: "source-check = true",
+        ..how
+    };
+    for dropped in 1..=5 {
+        for how in [checked, how] {
+            bed.ringside().reload_as(how, "");
+            let one = ping(&bed.tenants[0][1], to, "-c 1 -W 0.2");
+            assert!(one.out.contains("1 packets transmitted, 0 received"), "{one:#?}");
+            bed.ringside()
+                .wait_until(|gateway| gateway.dropped("wrong-source") >= dropped);
+            assert_eq!(bed.ringside().dropped("wrong-source"), dropped);
+        }
+    }
+}
 
 fn another_configuration_loses_nothing(kind: Kind) {
     let Kind::Ringside(how) = kind else {
         panic!("for the daemon")
     };
     let mut bed = Bed::new("reload", kind, &[Place::vxlan(Family::V4); 2]);
-    // In another network somebody lives on another host than is known, which nobody asks for yet.
-    let [here, there] = [0, 1].map(|host| &bed.tenants[host][1]);
-    let mut elsewhere = here.card;
-    elsewhere.host = there.card.host;
-    let from_elsewhere = neighbors(&[elsewhere]);
-    let to = there.address(Family::V4);
-    answered(here, to);
-    bed.ringside().apply(&from_elsewhere);
+    let to = move_sender(&mut bed);
     unanswered(&bed.tenants[0][1], to);
     assert_eq!(bed.ringside().dropped("wrong-source"), 0);
 
