@@ -176,7 +176,8 @@ impl Hosts {
                 "no packet of any class arrived",
             ];
             // Doctor is over by itself, and has nothing to tell before.
-            let cut_short = done.status.signal() == Some(libc::SIGINT);
+            // `tune` ends as a shell does if its command was too young to handle the signal.
+            let cut_short = done.status.signal() == Some(libc::SIGINT) || done.status.code() == Some(130);
             let again = !is_last && (cut_short || too_short.iter().any(|why| done.err.contains(why)));
             assert!(again, "{line}: {done:#?}");
         }
