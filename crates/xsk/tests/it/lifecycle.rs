@@ -11,7 +11,7 @@ use crate::common::{
     MODES, assert_clean, collect, flow, kernel_socket, lab, open, send_numbers, send_one, sender, try_open, udp,
 };
 use ringside_bpf::{Filter, XskProgram};
-use ringside_netlab::testing::is_root;
+use ringside_netlab::testing::{is_root, retry};
 use ringside_netlab::wait_until;
 use ringside_xsk::{AttachMode, Direction, Error, Mode, Path, Port, Queue, QueueOptions, Wait, XdpLink};
 
@@ -161,8 +161,14 @@ fn a_port_on_a_taken_queue_does_not_blame_itself() {
     let lab = lab("k13lone", 2);
     let lone = lab.b.run(|| Queue::builder(&lab.b.interface, 1).open()).unwrap();
     for path in MODES {
-        let options = QueueOptions::new().busy_timeout(Duration::from_millis(50));
-        let error = try_open(&lab.b, path, |port| port.options(options)).expect_err("taken");
+        let refused = || {
+            let options = QueueOptions::new().busy_timeout(Duration::from_millis(50));
+            try_open(&lab.b, path, |port| port.options(options)).expect_err("taken")
+        };
+        // The kernel frees queue 0 of the attempt before some time after that has ended.
+        let error = retry(flow::PATIENCE, refused, |error| {
+            !matches!(error, Error::QueueBusy { queue: 0, .. })
+        });
         let Error::QueueBusy { queue: 1, holder, .. } = &error else {
             panic!("{error}");
         };
