@@ -26,10 +26,8 @@ const PATIENCE: [Duration; 4] = [
     Duration::from_millis(250),
     Duration::from_secs(1),
     Duration::from_secs(4),
-    Duration::from_secs(18),
+    Duration::from_secs(60),
 ];
-/// The last time for doctor, which ends by itself, and on a busy machine later.
-const OF_DOCTOR: Duration = Duration::from_secs(60);
 
 /// What an example may say instead of doing it, on a machine that has not what it takes.
 const EXCUSES: &[(&str, &str)] = &[
@@ -151,8 +149,7 @@ impl Hosts {
         let shell = shell.replace("@far", &format!("@{}", self.first.b.ns.name()));
         for patience in PATIENCE {
             let is_last = patience == PATIENCE[3];
-            let longer = is_last && line.starts_with("ringside doctor");
-            let done = self.run_for(&shell, if longer { OF_DOCTOR } else { patience });
+            let done = self.run_for(&shell, patience);
             assert!(!done.err.contains("panicked"), "{line}: {done:#?}");
             let excused = EXCUSES
                 .iter()
