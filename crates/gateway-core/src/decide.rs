@@ -141,7 +141,7 @@ impl Decider {
         }
     }
 
-    /// Sets what the next burst is decided by.
+    /// Replaces the settings, from the next burst on.
     pub fn set(&mut self, settings: &Arc<Settings>) {
         if !Arc::ptr_eq(&self.settings, settings) {
             self.lane = Lane::of(settings);

@@ -172,9 +172,9 @@ impl Hosts {
                 "it was ended before the first",
                 "no packet of any class arrived",
             ];
-            // Doctor is over by itself, and has nothing to tell before.
-            // `tune` ends as a shell does if its command was too young to handle the signal.
-            let cut_short = done.status.signal() == Some(libc::SIGINT) || done.status.code() == Some(130);
+            // SIGINT killed the program, or the command below `tune`, which then exits with 130.
+            let (code, signal) = (done.status.code(), done.status.signal());
+            let cut_short = signal == Some(libc::SIGINT) || code == Some(130);
             let again = !is_last && (cut_short || too_short.iter().any(|why| done.err.contains(why)));
             assert!(again, "{line}: {done:#?}");
         }

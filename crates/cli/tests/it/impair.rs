@@ -184,9 +184,10 @@ fn the_last_copy_is_waited_for() {
     if !is_root() {
         return;
     }
-    // By this seed it comes 152 ms later, and the longest round trip takes almost 200 ms: ping waits
-    // for twice that, and the box may be without a CPU for a while.
-    let late = "--duplicate there=every:50 --delay back=100ms --jitter back=100ms --overtaking --seed 24";
+    // With this seed the copy arrives 152 ms after the answer. Ping waits for twice the longest
+    // round trip, about 400 ms, which covers a box that loses its CPU for a while.
+    let late = "--duplicate there=every:50 --delay back=100ms --jitter back=100ms \
+                --overtaking --seed 24";
     let (pinged, boxed) = ping("imp-last", late, "--count 50 --timeout 5");
     let seen = counts(&pinged);
     let [there, back] = directions(&boxed);

@@ -25,7 +25,7 @@ use super::trace::{Shown, Wanted};
 use super::waiting::Waiting;
 use crate::model::Foreign;
 
-/// How long a worker sleeps when nothing comes: it looks for its end that often.
+/// Longest sleep of an idle worker. It checks for its stop flag at least this often.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 /// The same while packets wait for MAC addresses.
 const WHILE_WAITING: Duration = Duration::from_millis(1);
@@ -36,7 +36,7 @@ const HEADERS: usize = 128;
 /// Packets that wait for MAC addresses, of one queue.
 const MOST_WAITING: usize = 256;
 
-/// What may be set while a worker runs.
+/// Cached settings and trace, which other threads may replace while a worker runs.
 struct Config<'a> {
     settings: arc_swap::Cache<&'a ArcSwap<Settings>, Arc<Settings>>,
     trace: arc_swap::Cache<&'a ArcSwapOption<Wanted>, Option<Arc<Wanted>>>,
@@ -60,7 +60,7 @@ pub(super) struct Shared {
     /// Whoever wants to see packets.
     pub(super) trace: ArcSwapOption<Wanted>,
     /// As they were found last: one that is made anew is another.
-    pub(super) ports: arc_swap::ArcSwap<Ports>,
+    pub(super) ports: ArcSwap<Ports>,
     pub(super) notices: Notices,
     /// Networks that are other gateways'.
     pub(super) foreign: Arc<Foreign>,
@@ -300,7 +300,8 @@ impl Worker<'_> {
             let mut idle = true;
             for number in 0..lanes.len() {
                 turns += 1;
-                idle &= !self.turn(&mut lanes[number], wait, &mut config, turns.is_multiple_of(MEASURED))?;
+                let is_measured = turns.is_multiple_of(MEASURED);
+                idle &= !self.turn(&mut lanes[number], wait, &mut config, is_measured)?;
                 let trace = config.trace.load().as_deref();
                 if !lanes[number].waiting.is_empty() {
                     self.look_after(&mut lanes[number], trace);
@@ -338,7 +339,7 @@ impl Worker<'_> {
         if burst.is_empty() {
             return Ok(false);
         }
-        // After the wait: what was set before the packets came holds for them.
+        // Load the settings after the wait, so that a burst uses those set before it arrived.
         self.decider.set(config.settings.load());
         let trace = config.trace.load().as_deref();
         let (begun, measured) = (about_now(), is_measured.then(now));

@@ -133,8 +133,8 @@ fn verify(entry: &Path) -> Result<()> {
         return Ok(());
     }
     let mut command = Command::new("sha256sum");
-    // A guest has a copy with the modules that it needs. Ctrl-C ends the caller, which is not to
-    // take that for a damaged entry.
+    // A guest has a copy with the modules that it needs. The process group keeps Ctrl-C away: a
+    // verification that a signal ends looks like a damaged entry.
     command
         .args(["--check", "--quiet", "--strict", "--ignore-missing", DIGESTS])
         .current_dir(entry)

@@ -165,7 +165,7 @@ fn a_port_on_a_taken_queue_does_not_blame_itself() {
             let options = QueueOptions::new().busy_timeout(Duration::from_millis(50));
             try_open(&lab.b, path, |port| port.options(options)).expect_err("taken")
         };
-        // The kernel frees queue 0 of the attempt before some time after that has ended.
+        // The kernel may free queue 0 some time after the previous attempt has ended.
         let error = retry(flow::PATIENCE, refused, |error| {
             !matches!(error, Error::QueueBusy { queue: 0, .. })
         });

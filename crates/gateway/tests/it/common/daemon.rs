@@ -57,12 +57,12 @@ pub(super) fn write_configuration(folder: &Folder, mut text: String, more: &str)
     path
 }
 
-/// A port of TCP on 127.0.0.1 that the kernel gives to nobody else while this process lives, also
-/// while no server listens there.
+/// Reserves a TCP port on 127.0.0.1 until this process ends, even while no server listens on it.
 ///
-/// Its socket is bound and does not listen: a server that sets `SO_REUSEADDR` binds beside it.
+/// The reserving socket is bound but does not listen. A server with `SO_REUSEADDR` can bind to it.
 pub(crate) fn free_port() -> u16 {
-    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+    let (family, kind) = (AddressFamily::INET, SocketType::STREAM);
+    let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
     sockopt::set_socket_reuseaddr(&socket, true).unwrap();
     bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = SocketAddr::try_from(getsockname(&socket).unwrap()).unwrap();

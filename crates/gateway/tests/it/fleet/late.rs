@@ -10,7 +10,7 @@ use super::common::etcd::{IMPATIENT, configure};
 use super::migrate::{digest, migrate, said};
 use super::way::Way;
 
-/// Gives a gateway neighbours; a list of 3000 has some hundred thousand bytes.
+/// Adds neighbours to a gateway. A list of 3000 has several hundred thousand bytes.
 fn give(gateway: &Daemon, neighbors: u32) {
     let mut text = "neighbors:\n".to_owned();
     for number in 0..neighbors {

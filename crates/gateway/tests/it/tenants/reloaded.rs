@@ -13,14 +13,15 @@ use crate::tenants::streams::counted_losses;
 
 on! {
     fast = crate::tenants::FAST => another_configuration_loses_nothing;
-    slow = crate::tenants::SLOW => another_configuration_loses_nothing, the_next_packet_is_decided_by_it;
+    slow = crate::tenants::SLOW => another_configuration_loses_nothing,
+        applies_a_reload_to_the_next_packet;
 }
 
 const TIMES: usize = 20;
 
-/// Tells the gateway of the second network that the sender there lives on the receiver's host.
+/// Maps the second network's sender to the receiver's host in the gateway.
 ///
-/// A source check would drop its packets. Returns the receiver's address.
+/// A source check then drops its packets. Returns the receiver's address.
 fn move_sender(bed: &mut Bed) -> IpAddr {
     let [here, there] = [0, 1].map(|host| &bed.tenants[host][1]);
     let mut elsewhere = here.card;
@@ -31,9 +32,8 @@ fn move_sender(bed: &mut Bed) -> IpAddr {
     to
 }
 
-/// A worker that sleeps when the configuration is read again decides the packet that wakes it by
-/// the new one.
-fn the_next_packet_is_decided_by_it(kind: Kind) {
+/// A sleeping worker applies a reloaded configuration to the packet that wakes it.
+fn applies_a_reload_to_the_next_packet(kind: Kind) {
     let Kind::Ringside(how) = kind else {
         panic!("for the daemon")
     };
