@@ -12,7 +12,7 @@ use ringside_bpf::{Error, IngressDrop, Neighbours, Reflect, Reflector, Sink, Ver
 /// Until nothing is expected to come any more.
 const WAIT: Duration = Duration::from_millis(300);
 /// A request for an address that was lost is repeated after a second.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 fn receiver(pair: &Pair) -> UdpSocket {
     pair.right.enter(|_| UdpSocket::bind("10.77.0.2:4242").unwrap())

@@ -264,7 +264,7 @@ fn existing_interfaces_are_left_as_they_were() {
         let receiver = std::net::UdpSocket::bind((there, 7)).expect("a port");
         let sender = std::net::UdpSocket::bind((here, 0)).expect("a port");
         receiver
-            .set_read_timeout(Some(Duration::from_secs(2)))
+            .set_read_timeout(Some(crate::common::PATIENCE))
             .expect("a time-out");
         sender.send_to(b"hello", (there, 7)).expect("sends");
         receiver.recv(&mut [0; 8])

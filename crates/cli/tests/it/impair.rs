@@ -95,8 +95,9 @@ fn counts(pinged: &Done) -> Counts {
     pinged.result().sequence.expect("numbered")
 }
 
-/// Enough in flight that others can overtake, and not so much that a socket overflows.
-const PROBES: &str = "--count 3000 --depth 32 --timeout 1";
+/// Enough in flight that others can overtake and that lost ones do not hold up the rest, and not so much
+/// that a socket overflows. A CPU that is taken away for a second makes no answer late.
+const PROBES: &str = "--count 3000 --depth 128 --timeout 4";
 
 #[test]
 fn a_wire_that_does_nothing() {
@@ -144,7 +145,7 @@ fn a_seed_says_which() {
     }
     let dropped = |seed: u32| {
         let options = format!("--loss 5% --duplicate 3% --seed {seed}");
-        let (_, boxed) = ping("imp-seed", &options, "--count 1000 --depth 8 --timeout 0.5");
+        let (_, boxed) = ping("imp-seed", &options, "--count 1000 --depth 128 --timeout 4");
         let [there, _] = directions(&boxed);
         (there.counts.dropped, there.counts.duplicated)
     };
@@ -188,7 +189,7 @@ fn the_last_copy_is_waited_for() {
     // round trip, about 400 ms, which covers a box that loses its CPU for a while.
     let late = "--duplicate there=every:50 --delay back=100ms --jitter back=100ms \
                 --overtaking --seed 24";
-    let (pinged, boxed) = ping("imp-last", late, "--count 50 --timeout 5");
+    let (pinged, boxed) = ping("imp-last", late, "--count 50");
     let seen = counts(&pinged);
     let [there, back] = directions(&boxed);
     assert_eq!((there.counts.duplicated, back.counts.offered), (1, 51));
@@ -270,26 +271,28 @@ fn a_round_trip_takes_both_delays_at_least() {
     if !is_root() {
         return;
     }
-    let (pinged, boxed) = ping(
-        "imp-delay",
-        "--delay there=3ms --delay back=5ms --jitter back=1ms",
-        "--count 400 --depth 8",
-    );
-    let rtt = pinged.result().latency.unwrap().raw.unwrap();
-    let [there, back] = directions(&boxed);
-    assert_eq!(there.asked.unwrap().min_ns, 3_000_000);
-    assert_eq!(there.asked.unwrap().max_ns, 3_000_000);
-    let (asked, held) = (back.asked.unwrap(), back.held.unwrap());
-    assert!(asked.min_ns >= 4_000_000 && asked.max_ns <= 6_000_000, "{asked:?}");
-    assert!(held.min_ns >= asked.min_ns && held.samples == 400, "{held:?}");
-    assert!(there.held.unwrap().min_ns >= 3_000_000);
-    let least = there.held.unwrap().min_ns + held.min_ns;
-    assert!(rtt.min_ns >= least, "{} of {least}", rtt.min_ns);
-    // Some get through a busy machine in time.
-    assert!(rtt.min_ns < 7_000_000 + 8_000_000, "{rtt:?}");
-    // Asked for and late is what it took.
-    let sum = asked.mean_ns + back.late.unwrap().mean_ns;
-    assert!((sum - held.mean_ns).abs() < 1.0, "{sum} {held:?}");
+    measured(|| {
+        let (pinged, boxed) = ping(
+            "imp-delay",
+            "--delay there=3ms --delay back=5ms --jitter back=1ms",
+            "--count 400 --depth 8",
+        );
+        let rtt = pinged.result().latency.unwrap().raw.unwrap();
+        let [there, back] = directions(&boxed);
+        assert_eq!(there.asked.unwrap().min_ns, 3_000_000);
+        assert_eq!(there.asked.unwrap().max_ns, 3_000_000);
+        let (asked, held) = (back.asked.unwrap(), back.held.unwrap());
+        assert!(asked.min_ns >= 4_000_000 && asked.max_ns <= 6_000_000, "{asked:?}");
+        assert!(held.min_ns >= asked.min_ns && held.samples == 400, "{held:?}");
+        assert!(there.held.unwrap().min_ns >= 3_000_000);
+        let least = there.held.unwrap().min_ns + held.min_ns;
+        assert!(rtt.min_ns >= least, "{} of {least}", rtt.min_ns);
+        // Asked for and late is what it took.
+        let sum = asked.mean_ns + back.late.unwrap().mean_ns;
+        assert!((sum - held.mean_ns).abs() < 1.0, "{sum} {held:?}");
+        // Some get through a busy machine in time.
+        expect(rtt.min_ns < 7_000_000 + 8_000_000, format_args!("{rtt:?}"))
+    });
 }
 
 /// What the bucket lets through is what arrives, and it is its rate.

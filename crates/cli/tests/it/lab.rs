@@ -459,7 +459,7 @@ fn a_link_that_goes_and_a_load_that_dies_end_a_run_with_one_error() {
     running.signal(libc::SIGKILL);
     assert!(wait_until(PATIENCE, || running.is_over()));
     let gone = || children.iter().all(|pid| has_ended(*pid));
-    assert!(wait_until(Duration::from_secs(5), gone), "{children:?}");
+    assert!(wait_until(PATIENCE, gone), "{children:?}");
     run(&scratch, "clean died").good();
     assert_nothing_is_left_of(pid);
 }

@@ -6,11 +6,9 @@ use ringside_netlab::{Lab, Namespace, VethConfig, testing};
 use ringside_nic::{Error, Interface, LinkEvent, LinkStatus, LinkWatch, NeighbourEvent, NeighbourWatch};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-const IN_TIME: Duration = Duration::from_secs(1);
-
 /// The kernel may gather carriers for a second, those of all links of the machine together. A busy
 /// machine takes longer.
-const CARRIER_IN_TIME: Duration = Duration::from_secs(15);
+const IN_TIME: Duration = Duration::from_secs(15);
 
 fn lab(tag: &str) -> Lab {
     Lab::veth(VethConfig {
@@ -52,7 +50,7 @@ fn expect(watch: &mut LinkWatch, events: &[LinkEvent]) {
 #[track_caller]
 fn expect_by_way_of(watch: &mut LinkWatch, way: &[LinkEvent], event: &LinkEvent) {
     loop {
-        let told = within(watch, CARRIER_IN_TIME);
+        let told = within(watch, IN_TIME);
         if told.as_ref() == Some(event) {
             return;
         }
@@ -93,7 +91,7 @@ fn down_up_and_the_carrier_are_told_once_each() {
         // The carrier comes before the queues are active.
         expect_by_way_of(&mut watch, &[LinkEvent::NoCarrier], &LinkEvent::Up);
         lab.b.set_up(false).unwrap();
-        assert_eq!(within(&mut watch, CARRIER_IN_TIME), Some(LinkEvent::NoCarrier));
+        assert_eq!(within(&mut watch, IN_TIME), Some(LinkEvent::NoCarrier));
         assert_eq!(watch.status(), Some(LinkStatus::NoCarrier));
         lab.b.set_up(true).unwrap();
         expect_by_way_of(&mut watch, &[], &LinkEvent::Up);
@@ -326,10 +324,10 @@ fn neighbours_are_told() {
                 address,
                 mac: lab.b.mac,
             };
-            let end = Instant::now() + CARRIER_IN_TIME;
+            let end = Instant::now() + IN_TIME;
             while watch.next().unwrap() != Some(expected) {
                 assert!(Instant::now() < end, "{address}");
-                let timeout = Timespec::try_from(CARRIER_IN_TIME).unwrap();
+                let timeout = Timespec::try_from(IN_TIME).unwrap();
                 poll(&mut [PollFd::new(&watch, PollFlags::IN)], Some(&timeout)).unwrap();
             }
         }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
-use crate::common::flow::PATIENCE;
+use crate::common::PATIENCE;
 use crate::common::traffic::{only, send};
 use crate::common::{MODES, lab, open_once, packet_of, roomy, sender};
 use libbpf_rs::libbpf_sys as sys;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::common;
-use crate::common::flow::PATIENCE;
+use crate::common::PATIENCE;
 use crate::common::{assert_clean, lab, open, try_open};
 use ringside_netlab::testing::is_root;
 use ringside_netlab::{Lab, VethConfig};

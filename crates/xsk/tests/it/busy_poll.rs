@@ -4,11 +4,9 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use crate::common;
-use crate::common::{assert_clean, collect, lab, leading_to, open, send_numbers, sender, within};
+use crate::common::{PATIENCE, assert_clean, collect, lab, leading_to, open, send_numbers, sender, within};
 use ringside_netlab::testing::is_root;
 use ringside_xsk::{BusyPoll, BusyPolling, Deferral, Path, Port, QueueOptions, ThreadedNapi, Wait};
-
-const PATIENCE: Duration = Duration::from_secs(2);
 
 fn deferral() -> Deferral {
     Deferral {

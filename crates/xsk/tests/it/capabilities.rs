@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use crate::common::PATIENCE;
 use crate::common::child::{part, play, said};
-use crate::common::flow::PATIENCE;
 use crate::common::{assert_clean, lab};
 use libbpf_rs::query::ProgInfoIter;
 use ringside_netlab::testing::is_root;

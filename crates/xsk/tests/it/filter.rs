@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use crate::common::{MODES, kernel_socket, lab, leading_to, open, send_one, sender, udp};
+use crate::common::{MODES, PATIENCE, kernel_socket, lab, leading_to, open, send_one, sender, udp};
 use ringside_netlab::testing::is_root;
 use ringside_netlab::{Lab, VethConfig, wait_until};
 use ringside_xsk::{Filter, Port, QueueCounters, Wait};
-
-const PATIENCE: Duration = Duration::from_secs(2);
 
 fn total(port: &Port) -> QueueCounters {
     port.program_counters().unwrap().into_iter().sum()

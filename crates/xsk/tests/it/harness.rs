@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::flow::PATIENCE;
+use crate::common::PATIENCE;
 use ringside_netlab::testing::{pause, retry};
 use ringside_xsk::testing::{Harness, Kernel, Ring, Words, umem};
 use ringside_xsk::{Error, Path, Queue, QueueOptions, Violation, Wait};

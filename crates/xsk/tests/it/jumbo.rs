@@ -1,13 +1,10 @@
 //! Packets in several frames: received, kept, sent back and sent, from one byte too many for a frame to 9216 bytes.
 
-use std::time::Duration;
-
-use crate::common::{MODES, arrives_at, assert_clean, leading_to, open, try_open};
+use crate::common::{MODES, PATIENCE, arrives_at, assert_clean, leading_to, open, try_open};
 use ringside_netlab::testing::is_root;
 use ringside_netlab::{End, Lab, VethConfig};
 use ringside_xsk::{Direction, Error, Mode, Path, Port, Queue, QueueOptions, SharedUmem, Wait};
 
-const PATIENCE: Duration = Duration::from_secs(2);
 /// With the Ethernet header: what "jumbo frames" means.
 const LONGEST: usize = 9216;
 

@@ -8,14 +8,12 @@ use std::time::Duration;
 use crate::common::conformance::{Case, OTHER, row, row_on, usual};
 use crate::common::traffic::{expect, only, queue};
 use crate::common::{
-    MODES, assert_clean, collect, flow, kernel_socket, lab, open, send_numbers, send_one, sender, try_open, udp,
+    MODES, PATIENCE, assert_clean, collect, kernel_socket, lab, open, send_numbers, send_one, sender, try_open, udp,
 };
 use ringside_bpf::{Filter, XskProgram};
 use ringside_netlab::testing::{is_root, retry};
 use ringside_netlab::wait_until;
 use ringside_xsk::{AttachMode, Direction, Error, Mode, Path, Port, Queue, QueueOptions, Wait, XdpLink};
-
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// K7: ten times open, use and close, at once after each other.
 #[test]
@@ -40,7 +38,7 @@ fn a_queue_is_reopened_at_once() {
     let lab = lab("k7queue", 2);
     lab.a.run(|| {
         for _ in 0..10 {
-            let patient = QueueOptions::new().busy_timeout(flow::PATIENCE);
+            let patient = QueueOptions::new().busy_timeout(PATIENCE);
             drop(Queue::builder(&lab.a.interface, 1).options(patient).open().unwrap());
         }
     });
@@ -139,7 +137,7 @@ fn a_second_socket_on_a_queue_is_refused_by_name() {
         );
         // Another queue is free, and the first socket did not suffer.
         if lab.b.run(|| lab.b.interface.rx_queues()).expect("readable") > OTHER {
-            let patient = QueueOptions::new().busy_timeout(flow::PATIENCE);
+            let patient = QueueOptions::new().busy_timeout(PATIENCE);
             let free = Queue::builder(&lab.b.interface, OTHER - case.queue).options(patient);
             lab.b.run(|| free.open()).expect("free");
         }
@@ -166,7 +164,7 @@ fn a_port_on_a_taken_queue_does_not_blame_itself() {
             try_open(&lab.b, path, |port| port.options(options)).expect_err("taken")
         };
         // The kernel may free queue 0 some time after the previous attempt has ended.
-        let error = retry(flow::PATIENCE, refused, |error| {
+        let error = retry(PATIENCE, refused, |error| {
             !matches!(error, Error::QueueBusy { queue: 0, .. })
         });
         let Error::QueueBusy { queue: 1, holder, .. } = &error else {
@@ -387,10 +385,8 @@ fn all_counters_can_be_read() {
     });
     let mut sender = sender(&lab.a);
     send_numbers(sender.queues_mut().nth(1).unwrap(), 0..10, &lab.a, &lab.b);
-    assert_eq!(
-        collect(port.queues_mut().nth(1).unwrap(), 10, Duration::from_millis(500)).len(),
-        4
-    );
+    assert_eq!(collect(port.queues_mut().nth(1).unwrap(), 4, PATIENCE).len(), 4);
+    wait_until(PATIENCE, || port.stats().unwrap().kernel.rx_fill_ring_empty == 6);
     let stats = port.stats().unwrap();
     assert_eq!(stats.kernel.rx_fill_ring_empty, 6, "{stats:?}");
     assert_eq!(stats.own.rx_packets, 4);
@@ -480,7 +476,7 @@ fn the_ladder_ends_at_generic_and_says_why() {
         lab.b.run(|| {
             Port::builder(lab.b.interface.clone())
                 .mode(mode)
-                .options(QueueOptions::new().frame_size(4096).busy_timeout(flow::PATIENCE))
+                .options(QueueOptions::new().frame_size(4096).busy_timeout(PATIENCE))
                 .open()
         })
     };

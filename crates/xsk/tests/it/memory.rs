@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::common::PATIENCE;
 use crate::common::child::{part, play, said, say_outcome};
-use crate::common::flow::PATIENCE;
 use crate::common::{assert_clean, lab};
 use ringside_netlab::testing::{is_root, skip_unsupported};
 use ringside_netlab::wait_until;

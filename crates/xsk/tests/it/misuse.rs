@@ -4,11 +4,9 @@
 use std::time::{Duration, Instant};
 
 use crate::common;
-use crate::common::{MODES, check, collect, lab, open, packet, send_numbers, sender, within};
+use crate::common::{MODES, PATIENCE, check, collect, lab, open, packet, send_numbers, sender, within};
 use ringside_netlab::testing::{expect, is_root, measured};
 use ringside_xsk::{Direction, Error, Frame, Path, QueueOptions, Wait};
-
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A burst that is forgotten loses no frame, whatever its packets were marked as.
 #[test]

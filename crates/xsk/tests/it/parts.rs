@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::common;
 use crate::common::{
-    MODES, assert_clean, collect, flow, kernel_socket, lab, leading_to, open, open_once, send_numbers, send_one,
+    MODES, PATIENCE, assert_clean, collect, kernel_socket, lab, leading_to, open, open_once, send_numbers, send_one,
     sender, try_open, udp,
 };
 use ringside_bpf::{Filter, XskProgram};
@@ -14,8 +14,6 @@ use ringside_netlab::testing::is_root;
 use ringside_xsk::{
     AttachMode, Direction, Error, FrameMemory, Mode, Pages, Path, Program, Queue, QueueOptions, Wait, XdpLink, XskMap,
 };
-
-const PATIENCE: Duration = Duration::from_secs(2);
 
 fn own(fd: impl AsFd) -> OwnedFd {
     fd.as_fd().try_clone_to_owned().unwrap()
@@ -114,7 +112,7 @@ fn queues_begin_where_they_are_told() {
             port.program(attached)
                 .queues([queue])
                 .first_place(place)
-                .options(QueueOptions::new().busy_timeout(flow::PATIENCE))
+                .options(QueueOptions::new().busy_timeout(PATIENCE))
         })
     };
     let error = from(1, 1).expect_err("places 0 and 1").to_string();
@@ -247,7 +245,7 @@ fn a_socket_that_is_handed_over_waits_for_its_queue() {
     }
     let lab = lab("handover", 2);
     let mut receiver = open(&lab.b, Path::NativeCopy, |port| port);
-    let patient = QueueOptions::new().busy_timeout(flow::PATIENCE);
+    let patient = QueueOptions::new().busy_timeout(PATIENCE);
     lab.a.run(|| {
         for n in 0..5 {
             let fd = xdp_socket();

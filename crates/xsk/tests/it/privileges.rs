@@ -13,9 +13,9 @@ use crate::common;
 use crate::common::account::{Account, Balance};
 use crate::common::child::{Guard, part, play, said, say_outcome};
 use crate::common::conformance::{Case, lacks, passed, row, row_once};
-use crate::common::flow::{self, Flow};
+use crate::common::flow::Flow;
 use crate::common::traffic::{only, queue};
-use crate::common::{MODES, assert_clean, collect, lab, leading_to, open, send_numbers, within};
+use crate::common::{MODES, PATIENCE, assert_clean, collect, lab, leading_to, open, send_numbers, within};
 use libbpf_rs::{Xdp, XdpFlags};
 use ringside_bpf::{Filter, XskProgram};
 use ringside_netlab::testing::is_root;
@@ -27,8 +27,6 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg,
 };
-
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Not a test by itself: what the other processes do.
 #[test]
@@ -98,7 +96,7 @@ fn attach_by_netlink(interface: &Interface) {
 /// Receives and sends back until killed.
 fn serve(interface: Interface) {
     let case = case();
-    let options = case.options(QueueOptions::new()).busy_timeout(flow::PATIENCE);
+    let options = case.options(QueueOptions::new()).busy_timeout(PATIENCE);
     let port = Port::builder(interface).mode(Mode::Require(case.path)).options(options);
     let mut port = port.open().unwrap();
     println!("says: ready {:?}", port.report());
@@ -249,7 +247,7 @@ fn the_least_set_of_capabilities_receives_and_sends() {
                 assert_eq!(answers, Vec::from_iter(0..200), "{held}, {path}, queue {queue}");
             }
             drop(server);
-            let gone = wait_until(flow::PATIENCE, || lab.b.state().unwrap().xdp.is_none());
+            let gone = wait_until(PATIENCE, || lab.b.state().unwrap().xdp.is_none());
             assert!(gone, "{held}, {path}: a program is still attached");
         }
     }

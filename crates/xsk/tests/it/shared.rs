@@ -1,17 +1,15 @@
 //! One UMEM for several sockets: on one queue, across queues, across interfaces.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use crate::common;
 use crate::common::{
-    MODES, arrives_at, assert_clean, check, collect, lab, leading_to, open, open_once, packet, send_numbers, sender,
+    MODES, PATIENCE, arrives_at, assert_clean, check, collect, lab, leading_to, open, open_once, packet, send_numbers,
+    sender,
 };
 use ringside_bpf::testing::TestProgram;
 use ringside_netlab::testing::is_root;
 use ringside_xsk::{Direction, Error, Path, Port, Program, Queue, QueueOptions, SharedUmem, Wait};
-
-const PATIENCE: Duration = Duration::from_secs(2);
 
 fn umem(frames: u32) -> SharedUmem {
     SharedUmem::builder().frames(frames).build().unwrap()

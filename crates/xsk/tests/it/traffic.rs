@@ -6,11 +6,9 @@ use std::time::{Duration, Instant};
 use crate::common;
 use crate::common::conformance::{row_on, usual};
 use crate::common::traffic::{only, queue};
-use crate::common::{MODES, collect, lab, open, packet, roomy, send_numbers};
+use crate::common::{MODES, PATIENCE, collect, lab, open, packet, roomy, send_numbers};
 use ringside_netlab::testing::is_root;
 use ringside_xsk::{Direction, Interface, Path, QueueOptions, Wait};
-
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A port with all its queues, and 4096 packets of all lengths from one of four: each arrives once, whole, in order, on the
 /// queue the kernel steers it to, and on no other.

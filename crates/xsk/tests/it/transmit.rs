@@ -4,11 +4,9 @@ use std::time::{Duration, Instant};
 
 use crate::common::conformance::{Case, lacks, passed, row, row_on, usual};
 use crate::common::traffic::{only, queue};
-use crate::common::{collect, open, packet, roomy, send_numbers, within};
+use crate::common::{PATIENCE, collect, open, packet, roomy, send_numbers, within};
 use ringside_netlab::testing::{expect, measured};
 use ringside_xsk::{Error, LinkEvent, Path, Queue, QueueOptions, Wait};
-
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// K3: with a budget of 32 one call sends 32 packets and answers EAGAIN. That is progress, not failure.
 #[test]
@@ -137,14 +135,14 @@ fn told_down(on: u32, result: Result<(), Error>) {
     );
 }
 
-/// What happens to the link next, told within a second.
+/// What happens to the link next.
 fn next_event(queue: &mut Queue, wait: Wait) -> LinkEvent {
     let start = Instant::now();
     loop {
         if let Some(event) = queue.recv(wait).expect("no error").event() {
             return event.clone();
         }
-        assert!(start.elapsed() < Duration::from_secs(3), "{wait:?}: nothing is told");
+        assert!(start.elapsed() < PATIENCE, "{wait:?}: nothing is told");
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::common;
-use crate::common::{MODES, arrives_at, flow, kernel_socket, lab, leading_to, open, try_open, udp};
+use crate::common::{MODES, PATIENCE, arrives_at, kernel_socket, lab, leading_to, open, try_open, udp};
 use ringside_netlab::testing::is_root;
 use ringside_netlab::{End, Lab, VethConfig};
 use ringside_nic::clock::{Monotonic, Offset, Tai, Timestamp};
@@ -12,8 +12,6 @@ use ringside_wire::{Protocol, udp as wire_udp};
 use ringside_xsk::hints::Layouts;
 use ringside_xsk::tx_metadata::{AskError, ChecksumBy, LaunchBy, LaunchTime, StampSampling, TxMeta, TxMetadata};
 use ringside_xsk::{Direction, Error, Mode, Path, Port, Queue, QueueOptions, SharedUmem, Wait};
-
-const PATIENCE: Duration = Duration::from_secs(5);
 
 fn asking(wanted: TxMetadata) -> QueueOptions {
     QueueOptions::new().direction(Direction::Transmit).tx_metadata(wanted)
@@ -27,7 +25,7 @@ fn sender(end: &End, options: QueueOptions) -> Queue {
     end.run(|| {
         Queue::builder(&end.interface, 0)
             .mode(Mode::Require(Path::Copy))
-            .options(options.busy_timeout(flow::PATIENCE))
+            .options(options.busy_timeout(PATIENCE))
             .open()
     })
     .expect("opens")
@@ -486,7 +484,7 @@ fn a_port_tells_what_it_got() {
 fn port_of(lab: &Lab) -> Port {
     let options = QueueOptions::new()
         .tx_metadata(TxMetadata::new().software_checksum())
-        .busy_timeout(flow::PATIENCE);
+        .busy_timeout(PATIENCE);
     let port = lab
         .b
         .run(|| Port::builder(lab.b.interface.clone()).options(options).open())

@@ -91,7 +91,8 @@ fn row_of(tag: &str, queues: [u32; 2], mtu: u32, subnets: [u8; 2]) -> Row {
 /// interface's name.
 ///
 /// Adds `--wait poll` to commands of [`WAITING`] unless the arguments have `--wait`: the default is
-/// to spin, which takes a CPU from concurrent tests.
+/// to spin, which takes a CPU from concurrent tests. Adds `--timeout 5` to `ping` unless the arguments
+/// have it: by default an answer is late after a second, for which a virtual machine can lose its CPUs.
 pub fn ringside(end: &End, arguments: &str) -> Command {
     let mut command = end.ns.command(env!("CARGO_BIN_EXE_ringside"));
     command.args(words(end, arguments)).env_remove("SSH_CONNECTION");
@@ -100,6 +101,9 @@ pub fn ringside(end: &End, arguments: &str) -> Command {
         .is_some_and(|(name, _)| WAITING.contains(&name));
     if waits && !arguments.contains("--wait") && !arguments.contains(" -w") {
         command.args(["--wait", "poll"]);
+    }
+    if arguments.starts_with("ping ") && !arguments.contains("--timeout") {
+        command.args(["--timeout", "5"]);
     }
     command
 }

@@ -18,7 +18,7 @@ use ringside_xsk::{
     AttachMode, BusyPoll, Direction, Error, Mode, Pages, Path, Port, PortBuilder, Queue, QueueOptions, Wait, XdpLink,
 };
 
-use super::flow::PATIENCE;
+use super::PATIENCE;
 use super::{MODES, arrives_at, hash_packets, leading_to, try_open};
 
 mod record;

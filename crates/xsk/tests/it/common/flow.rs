@@ -10,10 +10,8 @@ use ringside_netlab::testing::pause;
 use ringside_netlab::{End, wait_until};
 use ringside_xsk::{Burst, Direction, Error, LinkEvent, Path, Port, Queue, QueueOptions, Stats, Wait};
 
-use super::{check, leading_to, open, packet};
+use super::{PATIENCE, check, leading_to, open, packet};
 
-/// For what comes for certain, however slow the machine is.
-pub const PATIENCE: Duration = Duration::from_secs(30);
 /// Packets that wait in the ring of a veth's receive queue at the most (`VETH_RING_SIZE`).
 /// <https://elixir.bootlin.com/linux/v6.18/C/ident/VETH_RING_SIZE>
 pub const VETH_RING: u64 = 256;

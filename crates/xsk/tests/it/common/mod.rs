@@ -12,10 +12,12 @@ pub mod traffic;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use self::flow::PATIENCE;
 use ringside_netlab::testing::bound;
 use ringside_netlab::{End, Lab, VethConfig};
 use ringside_xsk::{Direction, Mode, Path, Port, PortBuilder, Queue, QueueOptions, Wait};
+
+/// For what comes for certain, however slow the machine is.
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The modes that a veth offers.
 pub const MODES: [Path; 2] = [Path::NativeCopy, Path::Generic];
@@ -252,9 +254,9 @@ pub fn send_one(tx: &mut Queue, data: &[u8]) {
     tx.flush().expect("flush");
 }
 
-/// A UDP socket of an end's kernel that waits for a second at the most.
+/// A UDP socket of an end's kernel.
 pub fn kernel_socket(end: &End, port: u16) -> std::net::UdpSocket {
     let socket = end.run(|| bound(|| std::net::UdpSocket::bind((end.ipv4, port))));
-    socket.set_read_timeout(Some(Duration::from_secs(1))).expect("set");
+    socket.set_read_timeout(Some(PATIENCE)).expect("set");
     socket
 }

@@ -8,10 +8,7 @@ use ringside_netlab::{End, Lab};
 use ringside_xsk::{Error, Packet, Pages, Port, Queue, QueueOptions, Wait, XDP_HEADROOM};
 
 use super::conformance::Case;
-use super::packet_of;
-
-/// For what comes at once unless the machine is overloaded, or is an emulated one on such.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+use super::{PATIENCE, packet_of};
 
 /// Packets of these numbers, all of one length, from one end to the other.
 pub fn packets(numbers: std::ops::Range<u64>, len: usize, from: &End, to: &End) -> Vec<Vec<u8>> {

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use ringside_xsk::{QueueOptions, Wait};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::common::PATIENCE;
 use crate::common::assert_clean;
 use crate::common::conformance::{row_on, usual};
-use crate::common::traffic::{PATIENCE, exchange, expect, expect_nothing, only, packets, queue, send, through};
+use crate::common::traffic::{exchange, expect, expect_nothing, only, packets, queue, send, through};
 
 /// As many frames as packets in a burst and more, of the size that the kernel's suite uses.
 fn options() -> QueueOptions {

@@ -8,8 +8,9 @@ use ringside_netlab::{End, wait_until};
 use ringside_nic::QueueDetail;
 use ringside_xsk::{AttachMode, Direction, Path, Queue, QueueOptions, XdpLink, XskMap};
 
+use crate::common::PATIENCE;
 use crate::common::conformance::{Case, lacks, passed, row_on, usual};
-use crate::common::traffic::{PATIENCE, expect, expect_nothing, expect_some, packets, send};
+use crate::common::traffic::{expect, expect_nothing, expect_some, packets, send};
 
 /// Over netlink the queue that is bound says so, and no other does.
 #[test]

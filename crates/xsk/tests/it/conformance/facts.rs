@@ -8,9 +8,9 @@ use ringside_netlab::Lab;
 use ringside_wire::udp::{ChecksumState, checksum_state};
 use ringside_xsk::{Path, QueueOptions};
 
+use crate::common::PATIENCE;
 use crate::common::conformance::{Case, lacks, row, row_on, usual};
-use crate::common::flow;
-use crate::common::traffic::{PATIENCE, only};
+use crate::common::traffic::only;
 use crate::conformance::metadata::stamps_are_of_tai;
 
 /// With the checksum offload of the other end on, UDP from its stack arrives with a checksum of the pseudo header alone;
@@ -67,7 +67,7 @@ fn k15() {
         }
         // And the other way round: with such an MTU there, native XDP without frags is refused; the library says so.
         lab.a.run(|| lab.a.interface.set_mtu(9000)).expect("nobody minds");
-        let options = case.options(QueueOptions::new()).busy_timeout(flow::PATIENCE);
+        let options = case.options(QueueOptions::new()).busy_timeout(PATIENCE);
         let opened = crate::common::try_open(&lab.b, case.path, |port| port.queues([case.queue]).options(options));
         lab.a.run(|| lab.a.interface.set_mtu(1500)).expect("as before");
         match (case.path, opened) {

@@ -6,8 +6,9 @@ use ringside_netlab::{Namespace, wait_until};
 use ringside_nic::Interface;
 use ringside_xsk::{Error, LinkEvent, Mode, Port, QueueOptions, Wait};
 
+use crate::common::PATIENCE;
 use crate::common::conformance::row;
-use crate::common::traffic::{PATIENCE, only};
+use crate::common::traffic::only;
 
 /// The socket is told, its end leaves nothing behind, and in the new namespace the interface serves the next one.
 #[test]

@@ -8,8 +8,9 @@ use ringside_bpf::{Filter, XskProgram};
 use ringside_netlab::{Lab, wait_until};
 use ringside_xsk::{AttachMode, Path, Program, QueueOptions, XdpLink};
 
+use crate::common::PATIENCE;
 use crate::common::conformance::{Case, row_on, usual};
-use crate::common::traffic::{PATIENCE, exchange, only, through};
+use crate::common::traffic::{exchange, only, through};
 
 fn mode(case: Case) -> AttachMode {
     match case.path {

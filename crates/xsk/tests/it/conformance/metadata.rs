@@ -19,8 +19,9 @@ use ringside_xsk::hints::{HashType, Layouts, NicReader, RingsideNic, RxHash, RxS
 use ringside_xsk::tx_metadata::{StampSampling, TxMeta, TxMetadata};
 use ringside_xsk::{Direction, Error, Path, Port, Program, Queue, QueueOptions};
 
+use crate::common::PATIENCE;
 use crate::common::conformance::{Case, Outcome, lacks, passed, row, row_on, row_once, usual};
-use crate::common::traffic::{PATIENCE, expect, only, packets, same, send};
+use crate::common::traffic::{expect, only, packets, same, send};
 use crate::common::udp;
 
 /// A port whose program asks the driver about each packet, or why that cannot be.

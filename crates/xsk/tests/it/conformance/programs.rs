@@ -6,8 +6,9 @@ use ringside_bpf::testing::{Task, TestProgram, Told};
 use ringside_netlab::{Lab, VethConfig};
 use ringside_xsk::{Port, Program, QueueOptions};
 
+use crate::common::PATIENCE;
 use crate::common::conformance::{Case, Outcome, lacks, passed, row_on, usual};
-use crate::common::traffic::{PATIENCE, expect, expect_nothing, only, packets, same, send};
+use crate::common::traffic::{expect, expect_nothing, only, packets, same, send};
 
 const JUMBO: u32 = 9000;
 

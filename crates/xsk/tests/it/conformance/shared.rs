@@ -4,9 +4,10 @@ use ringside_bpf::testing::{Task, TestProgram};
 use ringside_netlab::Lab;
 use ringside_xsk::{Port, Program, Queue, QueueOptions, XskMap};
 
+use crate::common::PATIENCE;
 use crate::common::conformance::{Case, passed_on, row_on, usual};
 use crate::common::packet_of;
-use crate::common::traffic::{PATIENCE, expect, expect_nothing, only, packets, send};
+use crate::common::traffic::{expect, expect_nothing, only, packets, send};
 
 /// A port on the queue under test, with so many sockets on it, at the places 0 and up of the program's XSKMAP.
 struct Sockets {

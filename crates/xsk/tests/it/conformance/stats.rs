@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use ringside_netlab::{End, VethConfig, wait_until};
 use ringside_xsk::{Direction, KernelStats, Path, Queue, QueueOptions};
 
+use crate::common::PATIENCE;
 use crate::common::conformance::{lacks, passed, row_on, usual};
-use crate::common::traffic::{PATIENCE, expect, expect_nothing, expect_some, only, packets, send};
+use crate::common::traffic::{expect, expect_nothing, expect_some, only, packets, send};
 
 /// Bytes that the headroom leaves for a packet, and the MTU that fits them with Ethernet header and two tags. Not below
 /// 1280: the kernel would forget that IPv6 is off.

@@ -10,10 +10,11 @@ use ringside_netlab::testing::{expect, measured};
 use ringside_netlab::wait_until;
 use ringside_xsk::{Path, QueueOptions, Stats, Wait};
 
+use super::common::PATIENCE;
 use super::common::account::{Account, Balance};
 use super::common::bystander::Bystander;
 use super::common::child::again;
-use super::common::flow::{Flow, PATIENCE, Seen, lanes, receiving};
+use super::common::flow::{Flow, Seen, lanes, receiving};
 use super::common::{assert_clean, lab, open, roomy};
 use super::server::Server;
 use super::{RECOVERY, in_every_mode};

@@ -7,9 +7,10 @@ use ringside_netlab::{End, Lab, Namespace, wait_until};
 use ringside_nic::LinkWatch;
 use ringside_xsk::{BusyPoll, Direction, Error, Interface, LinkEvent, Path, QueueOptions, Wait};
 
+use super::common::PATIENCE;
 use super::common::account::{Account, Balance};
 use super::common::bystander::Bystander;
-use super::common::flow::{Flow, PATIENCE, Seen, VETH_RING, lanes, receiving};
+use super::common::flow::{Flow, Seen, VETH_RING, lanes, receiving};
 use super::common::{assert_clean, lab, open, packet, roomy};
 use super::last_words::LastWords;
 use super::{RECOVERY, in_every_mode, successor};

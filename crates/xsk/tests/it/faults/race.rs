@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use ringside_netlab::Lab;
 use ringside_xsk::{Interface, Mode, Path, Port, Queue, QueueOptions, Stats, Wait};
 
+use super::common::PATIENCE;
 use super::common::account::Account;
 use super::common::bystander::Bystander;
 use super::common::child::{Guard, again, say_outcome};
-use super::common::flow::{Flow, PATIENCE, lanes};
+use super::common::flow::{Flow, lanes};
 use super::common::{assert_clean, lab};
 use super::server::{PATH, counted, path};
 use super::{RECOVERY, in_every_mode};

@@ -9,8 +9,8 @@ use ringside_xsk::{Deferral, Error, Interface, Mode, Path, Port, Queue, QueueOpt
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use super::common::PATIENCE;
 use super::common::child::{Guard, say_outcome};
-use super::common::flow::PATIENCE;
 
 pub(crate) const PATH: &str = "RINGSIDE_TEST_PATH";
 const FRAMES: &str = "RINGSIDE_TEST_FRAMES";

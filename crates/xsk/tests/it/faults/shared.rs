@@ -8,9 +8,10 @@ use ringside_xsk::{
     AttachMode, Direction, KernelStats, Path, Port, Queue, QueueOptions, SharedUmem, Stats, Wait, XdpLink, XskMap,
 };
 
+use super::common::PATIENCE;
 use super::common::account::{Account, Balance};
 use super::common::bystander::Bystander;
-use super::common::flow::{Flow, PATIENCE, Seen, lanes, receiving};
+use super::common::flow::{Flow, Seen, lanes, receiving};
 use super::common::{assert_clean, lab, open, roomy, send_numbers};
 use super::jam::Jam;
 use super::{RECOVERY, in_every_mode, successor};

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 use ringside_netlab::wait_until;
 use ringside_xsk::{Error, KernelStats, Path, Queue, QueueOptions, Wait};
 
+use super::common::PATIENCE;
 use super::common::account::{Account, Balance};
 use super::common::bystander::Bystander;
-use super::common::flow::{Flow, PATIENCE, Seen, lanes, receiving};
+use super::common::flow::{Flow, Seen, lanes, receiving};
 use super::common::{assert_clean, check, lab, open, send_numbers, try_open};
 use super::jam::Jam;
 use super::{RECOVERY, in_every_mode};
