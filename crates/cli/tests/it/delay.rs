@@ -75,8 +75,9 @@ fn check(cell: &DelayCell, samples: u64) {
     let what = format!("{cell:#?}");
     assert_eq!(cell.unavailable, None, "{what}");
     let delay = cell.delay.expect("samples");
-    // Turns that are left out are made up for, as long as there is time.
-    let all = !cell.turns.iter().any(|turn| turn.left_out);
+    // Turns that are left out are made up for, as long as there is time. All take some 50 ms.
+    let in_time = cell.measured_ns < 500_000_000;
+    let all = in_time && !cell.turns.iter().any(|turn| turn.left_out);
     assert!(delay.samples >= if all { samples } else { 1 }, "{what}");
     let (min, p50, max) = (delay.min_ns, delay.p50_ns.expect("enough for a median"), delay.max_ns);
     // A packet is copied and crosses a ring: that takes more than reading a clock, and never a second.

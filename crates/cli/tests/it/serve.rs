@@ -258,11 +258,12 @@ fn two_clients_at_once_and_one_too_many() {
         ..ringside_netlab::VethConfig::named("c0", "c1")
     };
     let link = Lab::join(&second, &lab.b.ns, config).expect("link");
-    let line = format!("ping {host} {} --rate 500 -t 5 --json", token.option());
+    // A veth holds 256 packets while nobody reads.
+    let line = format!("ping {host} {} --rate 100 -t 5 --json", token.option());
     let first = Running::new(command(&lab.a, &line, "client"));
     server.wait_for("a session begins");
     let line = format!(
-        "ping {} {} --rate 500 -t 3 --far-via udp --json",
+        "ping {} {} --rate 100 -t 3 --far-via udp --json",
         link.b.ipv4,
         token.option()
     );

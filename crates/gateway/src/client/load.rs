@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use serde::Deserialize;
 use serde_json::json;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
@@ -118,7 +118,8 @@ pub(super) async fn run(channel: Channel, args: &LoadArgs, json: bool) -> Result
     let began = Instant::now();
     let (batches, stream) = mpsc::channel(4);
     let what = args.clone();
-    let reading = std::thread::spawn(move || read(&what, &batches));
+    let (give, taken) = oneshot::channel();
+    let reading = std::thread::spawn(move || _ = give.send(read(&what, &batches)));
     let answers = NeighborServiceClient::new(channel)
         .load_neighbors(ReceiverStream::new(stream))
         .await;
@@ -131,21 +132,20 @@ pub(super) async fn run(channel: Channel, args: &LoadArgs, json: bool) -> Result
             None => break None,
         }
     };
-    // Who reads finds nobody to give it to.
-    drop(answers);
-    let read = match reading.join() {
-        Ok(read) => read,
-        Err(panic) => std::panic::resume_unwind(panic),
-    };
     let done = last.changed + last.unchanged + last.older + last.conflicts;
     let so_far = || {
         let put = done + args.skip;
         format!("{put} neighbours before that are known, and stay so; --skip {put} goes on behind them")
     };
+    // The thread may still wait for its input, or for room.
     if let Some(refusal) = refusal {
         return Err(refusal.context(so_far()));
     }
-    let read = read.with_context(so_far)?;
+    // Not by joining the thread: it waits for room until this runtime drops the stream.
+    let read = match taken.await {
+        Ok(read) => read.with_context(so_far)?,
+        Err(_) => std::panic::resume_unwind(reading.join().expect_err("it gave no result")),
+    };
     if read == 0 {
         let behind = match args.skip {
             0 => "in it".to_owned(),

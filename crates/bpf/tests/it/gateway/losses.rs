@@ -15,7 +15,7 @@ use crate::gateway::fixtures::udp;
 use crate::gateway::pinned::Bpffs;
 
 /// Far more than packets on their way take to be counted.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A gateway's program at the right end, which knows all and is attached there, but for its worker, and its link. `second`: the index of its
 /// second interface.

@@ -167,13 +167,17 @@ impl Daemon {
 
     /// `ringside-gateway ctl …`
     pub(crate) fn ctl(&self, words: &[&str]) -> Output {
+        self.ctl_command(words).output().unwrap()
+    }
+
+    pub(crate) fn ctl_command(&self, words: &[&str]) -> Command {
         let mut command = binary();
         command
             .arg("ctl")
             .arg("--socket")
             .arg(self.folder.join("api.sock"))
             .args(words);
-        command.output().unwrap()
+        command
     }
 
     /// What it says of its health, good or not.

@@ -1,6 +1,7 @@
 //! Gateways on one etcd, with nothing wrong.
 
-use std::process::Command;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::Etcd;
@@ -8,6 +9,7 @@ use super::common::daemon::{Daemon, put_neighbor, refusal};
 use super::common::etcd::{configure, gateway, program};
 use super::common::{Folder, daemon};
 use super::metrics::Metrics;
+use ringside_netlab::wait_until;
 
 /// For a gateway that waits for etcd where a busy machine is slow.
 const PATIENT: &str = "request-ms = 30000\nsilence-ms = 30000";
@@ -236,6 +238,31 @@ fn a_load_that_was_interrupted_goes_on_behind_what_was_put() {
     // Somebody who has it from etcd alone.
     let mut other = super::common::etcd::gateway(&etcd);
     other.wait("all of them", |other| known(other) == loads * COUNT);
+}
+
+/// The gateway refuses the first batch, and the next line never comes.
+#[test]
+fn a_load_that_is_refused_ends_before_its_input() {
+    let mut etcd = Etcd::start();
+    let gateway = gateway(&etcd);
+    etcd.kill();
+    let mut load = gateway
+        .ctl_command(&["load", "-", "--version", "1", "--batch", "1"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = load.stdin.take().unwrap();
+    input
+        .write_all(b"vni,ip,mac,host-ip\n42,10.0.0.7,02:00:00:00:00:07,192.0.2.1\n")
+        .unwrap();
+    let ended = wait_until(Duration::from_mins(1), || load.try_wait().unwrap().is_some());
+    load.kill().unwrap();
+    let output = load.wait_with_output().unwrap();
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(ended, "it waits for its input: {complaint}");
+    assert_eq!(output.status.code(), Some(1), "{complaint}");
+    assert!(complaint.contains("--skip 0 goes on behind them"), "{complaint}");
 }
 
 /// What a gateway's tables do not know it takes for new, without a look at etcd, which may know that it was deleted.
