@@ -8,9 +8,10 @@ use ringside_netlab::{Lab, VethConfig};
 
 use super::Queue;
 use super::raw_tests::Raw;
+use crate::common::PATIENCE;
 use crate::common::conformance::{Case, lacks, passed, passed_on, row_on, usual};
 use crate::common::packet_of;
-use crate::common::traffic::{PATIENCE, expect, expect_but, expect_nothing, only, packets, through};
+use crate::common::traffic::{expect, expect_but, expect_nothing, only, packets, through};
 use crate::mmap::Pages;
 use crate::mode::{Mode, Path};
 use crate::options::QueueOptions;

@@ -10,9 +10,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::Queue;
+use crate::common::PATIENCE;
 use crate::common::conformance::{row_on, usual};
 use crate::common::packet_of;
-use crate::common::traffic::{PATIENCE, only, packets, send};
+use crate::common::traffic::{only, packets, send};
 use crate::error::{Error, Violation};
 use crate::mode::Path;
 use crate::options::{Direction, QueueOptions};

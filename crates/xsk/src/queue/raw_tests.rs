@@ -5,8 +5,8 @@ use std::os::fd::AsFd as _;
 use std::time::Instant;
 
 use super::Queue;
+use crate::common::PATIENCE;
 use crate::common::conformance::Case;
-use crate::common::traffic::PATIENCE;
 use crate::mode::Path;
 use crate::options::QueueOptions;
 use crate::ring::Desc;
