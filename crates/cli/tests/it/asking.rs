@@ -89,7 +89,7 @@ fn stamps_and_their_coverage_are_told() {
     assert_clean(&lab.a);
 }
 
-/// The datagrams that a UDP socket of the other end's kernel gets, of which so many are expected.
+/// Counts the datagrams that a kernel socket receives. Waits for `expected`, then for surplus ones.
 fn taken(end: &End, expected: u64, send: impl FnOnce()) -> u64 {
     let socket = end.run(|| bound(|| UdpSocket::bind((end.ipv4, 5000))));
     send();

@@ -243,10 +243,10 @@ fn a_rate_is_kept() {
             let sent = run(&lab.a, &line).good().result();
             let due = sent.duration_ns * 3000 / 1_000_000_000;
             let packets = sent.packets.sent;
-            let told = format!("{wait}, {due} due: {packets}");
+            let summary = format!("{wait}, {due} due: {packets}");
             // Each of four queues may begin with one.
-            assert!(packets <= due + 4, "{told}");
-            expect(packets >= due / 2, told)
+            assert!(packets <= due + 4, "{summary}");
+            expect(packets >= due / 2, summary)
         });
     }
     let arguments = format!("tx {{}} --to {to} --rate 8 --count 8 -i 0.1 --wait poll --json");

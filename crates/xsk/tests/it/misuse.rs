@@ -445,7 +445,7 @@ fn queued_frames_leave_before_a_sleep() {
     assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
     let slept = sleeper.join().unwrap();
     assert!(
-        (SLEEP - Duration::from_millis(10)..SLEEP + PATIENCE).contains(&slept),
+        (SLEEP - Duration::from_millis(10)..SLEEP + Duration::from_secs(2)).contains(&slept),
         "{slept:?}"
     );
 }
