@@ -1,3 +1,4 @@
+use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::getpgid;
 
 use super::*;
@@ -30,9 +31,12 @@ fn a_descriptor_arrives_under_its_number() {
     use std::os::fd::AsRawFd as _;
     use std::os::unix::net::UnixStream;
 
-    let (mut ours, theirs) = UnixStream::pair().unwrap();
-    let theirs = OwnedFd::from(theirs);
-    let mut shell = Command::new("sh");
+    let (mut ours, low) = UnixStream::pair().unwrap();
+    // Has a number of two digits, as in a process with many open files.
+    let theirs = fcntl_dupfd_cloexec(&low, 20).unwrap();
+    drop(low);
+    // dash, which is sh, knows numbers of one digit only.
+    let mut shell = Command::new("bash");
     shell.args(["-c", &format!("echo hello >&{}", theirs.as_raw_fd())]);
     let machine = Machine::start(shell, vec![theirs]).unwrap();
     let mut text = String::new();
