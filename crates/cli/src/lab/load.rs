@@ -363,15 +363,21 @@ impl On<'_> {
         })
     }
 
-    /// What iperf3 says that it sent, and that arrived, when it is told to end.
+    /// Ends iperf3, and returns what it says that it sent, and that arrived.
     fn bits(&mut self) -> [Option<f64>; 2] {
         let Some(Iperf3 { client, server, .. }) = self.iperf3 else {
             return [None; 2];
         };
-        let Some(client) = self.programs.get_mut(client).and_then(Program::ended) else {
+        let client = self.programs.get_mut(client);
+        let Some(client) = client.and_then(|client| {
+            client.interrupt();
+            client.ended()
+        }) else {
             return [None; 2];
         };
         let sent = &client["end"]["sum_sent"];
+        // A server ends with its client. One of version 3.16 that is interrupted while it writes its
+        // JSON aborts in the middle of it.
         let server = server.and_then(|server| self.programs.get_mut(server)?.ended());
         // The server's own time begins with its last report.
         let received = server.and_then(|said| {
@@ -483,12 +489,17 @@ impl Program {
         said
     }
 
-    /// Has it end, and reads the JSON that it then writes; `None` if it does not, or writes something else.
-    fn ended(&mut self) -> Option<serde_json::Value> {
-        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            // It may have ended already.
+    /// Asks it to end, unless it has.
+    fn interrupt(&mut self) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        if let (Ok(None), Some(pid)) = (self.child.try_wait(), pid) {
             _ = kill_process(pid, Signal::INT);
         }
+    }
+
+    /// Waits for it to end, and reads the JSON that it wrote; `None` if it does not end in time, or
+    /// wrote something else.
+    fn ended(&mut self) -> Option<serde_json::Value> {
         if !wait_until(END, || !matches!(self.child.try_wait(), Ok(None))) {
             return None;
         }
@@ -531,3 +542,7 @@ pub(crate) fn listens(namespace: &Namespace, port: u16) -> bool {
     };
     namespace.try_run(look).unwrap_or(false)
 }
+
+#[cfg(test)]
+#[path = "load_tests.rs"]
+mod tests;
