@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -70,6 +70,10 @@ impl Daemon {
         ]);
         command.arg(folder.path("ptp4l.conf"));
         command.arg(format!("--uds_address={}", socket.display())).args(options);
+        if has_read_only_socket() {
+            // Otherwise it answers at /var/run/ptp4lro, and to other tests.
+            command.arg(format!("--uds_ro_address={}-ro", socket.display()));
+        }
         let errors = log.try_clone().expect("the same file");
         let child = command.stdin(Stdio::null()).stdout(log).stderr(errors).spawn();
         let daemon = Self {
@@ -101,6 +105,20 @@ impl Drop for Daemon {
         _ = self.child.kill();
         _ = self.child.wait();
     }
+}
+
+/// Returns whether ptp4l has a second socket, which anybody may ask: since linuxptp 4.0.
+fn has_read_only_socket() -> bool {
+    let version = Command::new("ptp4l")
+        .arg("-v")
+        .output()
+        .expect("ptp4l: see scripts/setup");
+    let version = String::from_utf8_lossy(&version.stdout).into_owned();
+    let major = version
+        .split('.')
+        .next()
+        .and_then(|major| major.trim().parse::<u32>().ok());
+    major.unwrap_or_else(|| panic!("ptp4l -v: {version}")) >= 4
 }
 
 /// One that gives the time at the first end, and one at the second that has it from there.
