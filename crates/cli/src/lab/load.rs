@@ -80,7 +80,7 @@ struct Tcp {
 struct Program {
     what: String,
     child: Child,
-    /// What it said when it failed.
+    output: File,
     errors: File,
 }
 
@@ -424,7 +424,8 @@ impl<'b> Inside<'b> {
 
 /// Why there is no load any more, with the end of what its program said.
 fn ended(what: &str, status: ExitStatus, said: &str) -> Error {
-    let report: Option<serde_json::Value> = serde_json::from_str(said).ok();
+    let mut reports = serde_json::Deserializer::from_str(said).into_iter::<serde_json::Value>();
+    let report = reports.next().and_then(Result::ok);
     let last = match report.as_ref().and_then(|report| report["error"].as_str()) {
         // iperf3 says it there when it is to write JSON.
         Some(error) => error.to_owned(),
@@ -445,11 +446,13 @@ fn ended(what: &str, status: ExitStatus, said: &str) -> Error {
 impl Program {
     /// On these CPUs, which a program has from the thread that starts it; on any if there are none.
     fn start(what: &str, mut command: Command, cpus: &[u32]) -> Result<Self> {
-        let errors = tempfile().context("a file for what a program says")?;
+        let [output, errors] = [tempfile(), tempfile()];
+        let what_it_says = "a file for what a program says";
+        let (output, errors) = (output.context(what_it_says)?, errors.context(what_it_says)?);
         command
             .stdin(Stdio::null())
-            .stdout(errors.try_clone().context("a file for what a program says")?)
-            .stderr(errors.try_clone().context("a file for what a program says")?)
+            .stdout(output.try_clone().context(what_it_says)?)
+            .stderr(errors.try_clone().context(what_it_says)?)
             // What is told to all of a terminal is not told to it.
             .process_group(0);
         let before = pin::allowed()?;
@@ -465,6 +468,7 @@ impl Program {
         Ok(Self {
             what: what.to_owned(),
             child,
+            output,
             errors,
         })
     }
@@ -477,16 +481,8 @@ impl Program {
         else {
             return Ok(());
         };
-        let said = self.said();
+        let said = text(&mut self.output) + &text(&mut self.errors);
         Err(ended(&self.what, status, &said))
-    }
-
-    /// All that it has said.
-    fn said(&mut self) -> String {
-        let mut said = String::new();
-        _ = self.errors.rewind();
-        _ = self.errors.read_to_string(&mut said);
-        said
     }
 
     /// Asks it to end, unless it has.
@@ -498,12 +494,12 @@ impl Program {
     }
 
     /// Waits for it to end, and reads the JSON that it wrote; `None` if it does not end in time, or
-    /// wrote something else.
+    /// wrote something else. iperf3 3.16 complains on standard error while it writes the JSON.
     fn ended(&mut self) -> Option<serde_json::Value> {
         if !wait_until(END, || !matches!(self.child.try_wait(), Ok(None))) {
             return None;
         }
-        serde_json::from_str(&self.said()).ok()
+        serde_json::from_str(&text(&mut self.output)).ok()
     }
 }
 
@@ -512,6 +508,14 @@ impl Drop for Program {
         _ = self.child.kill();
         _ = self.child.wait();
     }
+}
+
+/// All that a file has.
+fn text(file: &mut File) -> String {
+    let mut text = String::new();
+    _ = file.rewind();
+    _ = file.read_to_string(&mut text);
+    text
 }
 
 /// The package of a program.

@@ -1,16 +1,16 @@
 use super::*;
 
+const SENT: &str = r#"echo '{"end":{"sum_sent":{"seconds":2,"bits_per_second":4000}}}'"#;
+const RECEIVED: &str = r#"echo '{"end":{"sum_received":{"bytes":500}}}'"#;
+
 fn shell(script: &str) -> Program {
     let mut command = Command::new("sh");
     command.args(["-c", script]);
     Program::start("a shell", command, &[]).expect("a shell")
 }
 
-#[test]
-fn a_server_that_still_writes_is_not_interrupted() {
-    // As iperf3 3.16 does, where a signal ends it in the middle of its output.
-    let server = "trap 'echo {; exit 1' INT; sleep 0.3 & wait; echo '{\"end\":{\"sum_received\":{\"bytes\":500}}}'";
-    let client = "echo '{\"end\":{\"sum_sent\":{\"seconds\":2,\"bits_per_second\":4000}}}'";
+/// Waits for the client to end, and ends both.
+fn bits(server: &str, client: &str) -> [Option<f64>; 2] {
     let mut on = On {
         name: String::new(),
         description: String::new(),
@@ -24,9 +24,32 @@ fn a_server_that_still_writes_is_not_interrupted() {
             asked_bits_per_s: None,
         }),
     };
-    assert!(wait_until(END, || matches!(
-        on.programs[1].child.try_wait(),
-        Ok(Some(_))
-    )));
-    assert_eq!(on.bits(), [Some(4000.0), Some(2000.0)]);
+    let client = &mut on.programs[1].child;
+    assert!(wait_until(END, || matches!(client.try_wait(), Ok(Some(_)))));
+    on.bits()
+}
+
+#[test]
+fn a_server_that_still_writes_is_not_interrupted() {
+    // A signal ends iperf3 3.16 in the middle of its output.
+    let server = format!("trap 'echo {{; exit 1' INT; sleep 0.3 & wait; {RECEIVED}");
+    assert_eq!(bits(&server, SENT), [Some(4000.0), Some(2000.0)]);
+}
+
+#[test]
+fn complaints_beside_the_json_do_not_matter() {
+    // As iperf3 3.16 has them, which was interrupted.
+    let complaint = "echo 'iperf_json_finish: pthread_mutex_lock: Success' >&2";
+    let [server, client] = [RECEIVED, SENT].map(|says| format!("{complaint}; {says}; {complaint}"));
+    assert_eq!(bits(&server, &client), [Some(4000.0), Some(2000.0)]);
+    // A client that fails says why in its JSON.
+    let failing = format!("{complaint}; echo '{{\"error\":\"no route\"}}'; exit 1");
+    let mut failing = shell(&failing);
+    assert!(wait_until(END, || failing.check().is_err()));
+    let error = failing.check().expect_err("it has failed").to_string();
+    assert!(error.ends_with("(exit status 1): no route"), "{error}");
+    let mut other = shell("echo begins; echo cannot go on >&2; exit 3");
+    assert!(wait_until(END, || other.check().is_err()));
+    let error = other.check().expect_err("it has failed").to_string();
+    assert!(error.ends_with("(exit status 3): begins; cannot go on"), "{error}");
 }
