@@ -363,7 +363,7 @@ impl On<'_> {
         })
     }
 
-    /// Ends iperf3, and returns what it says that it sent, and that arrived.
+    /// Ends iperf3, and returns the rates that it sent and received, in bit/s.
     fn bits(&mut self) -> [Option<f64>; 2] {
         let Some(Iperf3 { client, server, .. }) = self.iperf3 else {
             return [None; 2];
@@ -376,8 +376,7 @@ impl On<'_> {
             return [None; 2];
         };
         let sent = &client["end"]["sum_sent"];
-        // A server ends with its client. One of version 3.16 that is interrupted while it writes its
-        // JSON aborts in the middle of it.
+        // A server ends with its client. Version 3.16 aborts if a signal interrupts its output.
         let server = server.and_then(|server| self.programs.get_mut(server)?.ended());
         // The server's own time begins with its last report.
         let received = server.and_then(|said| {
@@ -446,13 +445,12 @@ fn ended(what: &str, status: ExitStatus, said: &str) -> Error {
 impl Program {
     /// On these CPUs, which a program has from the thread that starts it; on any if there are none.
     fn start(what: &str, mut command: Command, cpus: &[u32]) -> Result<Self> {
-        let [output, errors] = [tempfile(), tempfile()];
-        let what_it_says = "a file for what a program says";
-        let (output, errors) = (output.context(what_it_says)?, errors.context(what_it_says)?);
+        let made = |file: std::io::Result<File>| file.context("a file for its output");
+        let (output, errors) = (made(tempfile())?, made(tempfile())?);
         command
             .stdin(Stdio::null())
-            .stdout(output.try_clone().context(what_it_says)?)
-            .stderr(errors.try_clone().context(what_it_says)?)
+            .stdout(made(output.try_clone())?)
+            .stderr(made(errors.try_clone())?)
             // What is told to all of a terminal is not told to it.
             .process_group(0);
         let before = pin::allowed()?;
@@ -485,7 +483,7 @@ impl Program {
         Err(ended(&self.what, status, &said))
     }
 
-    /// Asks it to end, unless it has.
+    /// Sends SIGINT, unless the program has ended.
     fn interrupt(&mut self) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         if let (Ok(None), Some(pid)) = (self.child.try_wait(), pid) {
@@ -493,8 +491,9 @@ impl Program {
         }
     }
 
-    /// Waits for it to end, and reads the JSON that it wrote; `None` if it does not end in time, or
-    /// wrote something else. iperf3 3.16 complains on standard error while it writes the JSON.
+    /// Waits for the program to end, and returns the JSON of its standard output. Returns `None` if
+    /// the program does not end in time, or if the output is not JSON. Standard error is ignored:
+    /// iperf3 3.16 prints messages there.
     fn ended(&mut self) -> Option<serde_json::Value> {
         if !wait_until(END, || !matches!(self.child.try_wait(), Ok(None))) {
             return None;
@@ -510,7 +509,7 @@ impl Drop for Program {
     }
 }
 
-/// All that a file has.
+/// Returns the whole content of a file.
 fn text(file: &mut File) -> String {
     let mut text = String::new();
     _ = file.rewind();

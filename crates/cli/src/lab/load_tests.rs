@@ -37,13 +37,13 @@ fn a_server_that_still_writes_is_not_interrupted() {
 }
 
 #[test]
-fn complaints_beside_the_json_do_not_matter() {
-    // As iperf3 3.16 has them, which was interrupted.
-    let complaint = "echo 'iperf_json_finish: pthread_mutex_lock: Success' >&2";
-    let [server, client] = [RECEIVED, SENT].map(|says| format!("{complaint}; {says}; {complaint}"));
+fn messages_on_standard_error_are_not_part_of_the_json() {
+    // iperf3 3.16 prints this when it is interrupted.
+    let message = "echo 'iperf_json_finish: pthread_mutex_lock: Success' >&2";
+    let [server, client] = [RECEIVED, SENT].map(|says| format!("{message}; {says}; {message}"));
     assert_eq!(bits(&server, &client), [Some(4000.0), Some(2000.0)]);
     // A client that fails says why in its JSON.
-    let failing = format!("{complaint}; echo '{{\"error\":\"no route\"}}'; exit 1");
+    let failing = format!("{message}; echo '{{\"error\":\"no route\"}}'; exit 1");
     let mut failing = shell(&failing);
     assert!(wait_until(END, || failing.check().is_err()));
     let error = failing.check().expect_err("it has failed").to_string();

@@ -32,10 +32,10 @@ fn a_descriptor_arrives_under_its_number() {
     use std::os::unix::net::UnixStream;
 
     let (mut ours, low) = UnixStream::pair().unwrap();
-    // Has a number of two digits, as in a process with many open files.
+    // The number has two digits, as in a process with many open files.
     let theirs = fcntl_dupfd_cloexec(&low, 20).unwrap();
     drop(low);
-    // dash, which is sh, knows numbers of one digit only.
+    // Debian's sh is dash, which accepts only one digit.
     let mut shell = Command::new("bash");
     shell.args(["-c", &format!("echo hello >&{}", theirs.as_raw_fd())]);
     let machine = Machine::start(shell, vec![theirs]).unwrap();
