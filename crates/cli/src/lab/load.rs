@@ -3,7 +3,6 @@
 //! A program is started by the thread that runs the lab and dies with it. One that ends before it is told to ends the run.
 
 use std::fs::File;
-use std::io::{Read as _, Seek as _};
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -21,6 +20,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::bed::{Bed, Course};
 use super::file::Bitrate;
 use super::plan::{Load, Plan, Probe, Way, Work};
+use super::schedule::text;
 use super::tcp::{self, Streams};
 use super::{machine, udp};
 use crate::pin;
@@ -479,7 +479,7 @@ impl Program {
         else {
             return Ok(());
         };
-        let said = text(&mut self.output) + &text(&mut self.errors);
+        let said = text(&self.output)? + &text(&self.errors)?;
         Err(ended(&self.what, status, &said))
     }
 
@@ -498,7 +498,7 @@ impl Program {
         if !wait_until(END, || !matches!(self.child.try_wait(), Ok(None))) {
             return None;
         }
-        serde_json::from_str(&text(&mut self.output)).ok()
+        serde_json::from_str(&text(&self.output).ok()?).ok()
     }
 }
 
@@ -507,14 +507,6 @@ impl Drop for Program {
         _ = self.child.kill();
         _ = self.child.wait();
     }
-}
-
-/// Returns the whole content of a file.
-fn text(file: &mut File) -> String {
-    let mut text = String::new();
-    _ = file.rewind();
-    _ = file.read_to_string(&mut text);
-    text
 }
 
 /// The package of a program.

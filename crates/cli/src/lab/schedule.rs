@@ -7,6 +7,8 @@ mod crossing;
 mod program;
 mod words;
 
+pub(super) use program::text;
+
 use std::thread;
 use std::time::{Duration, Instant};
 

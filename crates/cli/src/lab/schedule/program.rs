@@ -421,7 +421,7 @@ impl Kept {
     }
 }
 
-fn text(file: &File) -> Result<String> {
+pub(crate) fn text(file: &File) -> Result<String> {
     Ok(String::from_utf8_lossy(&whole(file)?).into_owned())
 }
 
