@@ -5,7 +5,7 @@ mod bad_input;
 mod caps;
 mod common;
 mod compare;
-mod cycle;
+mod cyclic;
 mod delay;
 mod doctor;
 mod doctor_watchdog;
