@@ -57,7 +57,19 @@ pub(super) struct Folder {
     /// What could not be undone of what was done for turns, a sentence each.
     pub(super) left: Vec<String>,
     /// Nobody else's for as long as it is held; not needed to look.
-    _lock: Option<File>,
+    _lock: Option<Lock>,
+}
+
+/// The lock of a folder, released when it is dropped.
+///
+/// Closing the file is not enough: a child process has a copy of the descriptor until it executes
+/// its program.
+struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        _ = flock(&self.0, FlockOperation::Unlock);
+    }
 }
 
 /// By what and on what a run was begun: all its turns have to have been measured so.
@@ -435,12 +447,12 @@ fn list<T: DeserializeOwned>(file: &Path) -> Result<Vec<T>> {
     }
 }
 
-fn lock(path: &Path) -> Result<File> {
+fn lock(path: &Path) -> Result<Lock> {
     let file = path.join(LOCK);
     let lock = File::options().create(true).truncate(false).write(true).open(&file);
     let lock = lock.with_context(|| format!("opening {}", file.display()))?;
     match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(lock),
+        Ok(()) => Ok(Lock(lock)),
         Err(_) => bail!(
             "another process runs the lab in {}: wait for it, or name another folder with --into",
             path.display()

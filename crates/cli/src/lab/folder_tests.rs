@@ -58,6 +58,18 @@ fn turns_come_back_by_the_same_file_only() {
 }
 
 #[test]
+fn a_lock_ends_though_a_child_has_its_descriptor() {
+    let scratch = Scratch::new("child");
+    fs::create_dir_all(&scratch.0).unwrap();
+    let of_parent = lock(&scratch.0).unwrap();
+    let of_child = of_parent.0.try_clone().unwrap();
+    assert!(lock(&scratch.0).is_err());
+    drop(of_parent);
+    lock(&scratch.0).unwrap();
+    drop(of_child);
+}
+
+#[test]
 fn what_a_kill_left_half_written_is_not_read() {
     let scratch = Scratch::new("half");
     let mut folder = Folder::create(&scratch.0, &text("a")).unwrap();

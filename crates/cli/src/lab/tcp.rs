@@ -22,7 +22,7 @@ use super::bed::Course;
 use super::threads::Threads;
 use super::udp;
 use crate::output;
-use crate::peer::{limit_unsent, limit_window};
+use crate::peer::{fix_receive_buffer, limit_unsent, limit_window};
 use crate::stop::Stop;
 
 /// Of the sink for the first load; in a guest and on another machine there is this one alone, for all of them.
@@ -372,6 +372,10 @@ fn serve(mut connection: TcpStream, end: &AtomicBool) -> Result<()> {
 /// `window` is 0.
 fn drain(connection: &mut TcpStream, window: u32, has_to_end: impl Fn() -> bool) -> io::Result<u64> {
     let (mut data, mut came) = (vec![0; 4 * PIECE], 0);
+    if window != 0 {
+        // Without the capability the window may be exceeded while this thread has no CPU.
+        _ = fix_receive_buffer(connection, window);
+    }
     while !has_to_end() {
         if window != 0 {
             limit_window(connection, window)?;

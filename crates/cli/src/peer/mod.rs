@@ -40,6 +40,21 @@ pub(crate) fn limit_window(connection: &TcpStream, bytes: u32) -> io::Result<()>
     set_tcp_option(connection, libc::TCP_WINDOW_CLAMP, bytes)
 }
 
+/// Fixes the receive buffer of a TCP connection at four times a window (`SO_RCVBUFFORCE`).
+///
+/// The kernel then never offers more than four windows, also where [`limit_window`] is late. A packet
+/// occupies up to four times its bytes, so that a window of packets has room.
+///
+/// # Errors
+/// `EPERM` without `CAP_NET_ADMIN`.
+pub(crate) fn fix_receive_buffer(connection: &TcpStream, window: u32) -> io::Result<()> {
+    // The kernel doubles the value.
+    let half = libc::c_int::try_from(window)
+        .unwrap_or(libc::c_int::MAX)
+        .saturating_mul(2);
+    sys::set_option(connection.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, half)
+}
+
 /// Limits what waits in the send buffer before it is sent for the first time (`TCP_NOTSENT_LOWAT`).
 pub(crate) fn limit_unsent(connection: &TcpStream, bytes: u32) -> io::Result<()> {
     set_tcp_option(connection, libc::TCP_NOTSENT_LOWAT, bytes)
