@@ -373,8 +373,11 @@ fn serve(mut connection: TcpStream, end: &AtomicBool) -> Result<()> {
 fn drain(connection: &mut TcpStream, window: u32, has_to_end: impl Fn() -> bool) -> io::Result<u64> {
     let (mut data, mut came) = (vec![0; 4 * PIECE], 0);
     if window != 0 {
-        // Without the capability the window may be exceeded while this thread has no CPU.
-        _ = fix_receive_buffer(connection, window);
+        match fix_receive_buffer(connection, window) {
+            // Without the capability the kernel may offer more while this thread waits for a CPU.
+            Err(error) if error.kind() != ErrorKind::PermissionDenied => return Err(error),
+            _ => {}
+        }
     }
     while !has_to_end() {
         if window != 0 {

@@ -42,8 +42,9 @@ pub(crate) fn limit_window(connection: &TcpStream, bytes: u32) -> io::Result<()>
 
 /// Fixes the receive buffer of a TCP connection at four times a window (`SO_RCVBUFFORCE`).
 ///
-/// The kernel then never offers more than four windows, also where [`limit_window`] is late. A packet
-/// occupies up to four times its bytes, so that a window of packets has room.
+/// The kernel then offers at most four windows, also where [`limit_window`] is late. It counts the
+/// memory that packets occupy, which is more than their bytes: a smaller buffer could shrink the
+/// window.
 ///
 /// # Errors
 /// `EPERM` without `CAP_NET_ADMIN`.
