@@ -108,7 +108,7 @@ fn a_window_stays_as_small_as_it_is_set() {
         largest
     };
     // The kernel may raise it to the size of the receive buffer until the next read.
-    let limit = 4 * u64::from(WINDOW);
+    let limit = 2 * u64::from(WINDOW);
     let (limited, whole) = (largest(Some(WINDOW), limit), largest(None, limit));
     assert!(limited <= limit && whole > limit, "{limited} of {whole}");
 }

@@ -40,20 +40,16 @@ pub(crate) fn limit_window(connection: &TcpStream, bytes: u32) -> io::Result<()>
     set_tcp_option(connection, libc::TCP_WINDOW_CLAMP, bytes)
 }
 
-/// Fixes the receive buffer of a TCP connection at four times a window (`SO_RCVBUFFORCE`).
+/// Fixes the receive buffer of a TCP connection at twice a window (`SO_RCVBUFFORCE`).
 ///
-/// The kernel then offers at most four windows, also where [`limit_window`] is late. It counts the
-/// memory that packets occupy, which is more than their bytes: a smaller buffer could shrink the
-/// window.
+/// The kernel then offers at most two windows, also where [`limit_window`] is late. It counts the
+/// memory that packets occupy, and doubles the value for that: socket(7).
 ///
 /// # Errors
 /// `EPERM` without `CAP_NET_ADMIN`.
 pub(crate) fn fix_receive_buffer(connection: &TcpStream, window: u32) -> io::Result<()> {
-    // The kernel doubles the value.
-    let half = libc::c_int::try_from(window)
-        .unwrap_or(libc::c_int::MAX)
-        .saturating_mul(2);
-    sys::set_option(connection.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, half)
+    let bytes = libc::c_int::try_from(window).unwrap_or(libc::c_int::MAX);
+    sys::set_option(connection.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes)
 }
 
 /// Limits what waits in the send buffer before it is sent for the first time (`TCP_NOTSENT_LOWAT`).
