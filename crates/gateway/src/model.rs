@@ -328,6 +328,7 @@ impl Model {
         let health = Arc::new(health.lacking(store.missing()?));
         let readers = Arc::new(Readers::new(&store)?);
         let path = start_path(&tables)?;
+        book.set_path(Arc::clone(&path));
         let timings = Timings::new();
         let (jobs, queue) = mpsc::channel(QUEUE);
         let (changes, _) = broadcast::channel(watch::BATCHES);
@@ -340,7 +341,7 @@ impl Model {
             timings: timings.clone(),
             done,
         };
-        let applier = applier::Applier::new(book, timings.clone(), Arc::clone(&path), changes.clone(), None);
+        let applier = applier::Applier::new(book, timings.clone(), changes.clone(), None);
         let writer = spawn("store", move || writer.run(queue));
         let thread = spawn("tables", move || {
             applier.run(committed);

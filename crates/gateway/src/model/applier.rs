@@ -8,7 +8,7 @@ use ringside_gateway_core::table::Neighbors;
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
-use super::book::{Applied, Book, Made, Other};
+use super::book::{Book, Made, Other};
 use super::copy::Copy;
 use super::sweep::Sweep;
 use super::watch::{Published, publish};
@@ -44,7 +44,6 @@ pub(crate) enum Done {
 pub(super) struct Applier {
     pub(super) book: Book,
     timings: Timings,
-    pub(super) path: Arc<dyn DataPath>,
     watchers: broadcast::Sender<Arc<Published>>,
     fleet: Option<OfFleet>,
     /// The end of a list, as long as it is under way.
@@ -85,14 +84,12 @@ impl Applier {
     pub(super) fn new(
         book: Book,
         timings: Timings,
-        path: Arc<dyn DataPath>,
         watchers: broadcast::Sender<Arc<Published>>,
         fleet: Option<OfFleet>,
     ) -> Self {
         Self {
             book,
             timings,
-            path,
             watchers,
             fleet,
             sweep: None,
@@ -112,7 +109,7 @@ impl Applier {
             mark: None,
         };
         let watchers = broadcast::channel(1).0;
-        Self::new(book, Timings::new(), Arc::new(super::NoDataPath), watchers, Some(fleet))
+        Self::new(book, Timings::new(), watchers, Some(fleet))
     }
 
     /// Until the writer ends.
@@ -210,9 +207,7 @@ impl Applier {
                 }
             }
             Done::Repaired { missing, answer } => {
-                let applied = self.book.open();
-                tell_path(&*self.path, &applied);
-                let opened = applied.changed.len();
+                let opened = self.book.open();
                 // Who asked and went away does not need to know.
                 _ = answer.send(Ok(Repaired { missing, opened }));
             }
@@ -244,15 +239,15 @@ impl Applier {
                     sweep.keep(items.iter().map(Item::key));
                 }
                 let began = Instant::now();
-                let (applied, made) = self.book.mirror(&items);
+                let made = self.book.mirror(&items);
                 let found = if compare { made.len() } else { 0 };
-                self.mirrored(began, &applied, made);
+                self.mirrored(began, made);
                 self.diverged(found);
             }
             Tell::Policy { items, keep } => {
                 let began = Instant::now();
-                let (applied, made) = self.book.mirror_all_policy(items, &keep);
-                self.mirrored(began, &applied, made);
+                let made = self.book.mirror_all_policy(items, &keep);
+                self.mirrored(began, made);
             }
             Tell::Sweep { keep, compare } => {
                 while self.sweep.is_some() {
@@ -269,9 +264,9 @@ impl Applier {
     pub(super) fn sweep_a_part(&mut self) {
         let Some(sweep) = &mut self.sweep else { return };
         let began = Instant::now();
-        let (applied, made) = sweep.part(&mut self.book);
+        let made = sweep.part(&mut self.book);
         let end = sweep.end();
-        self.mirrored(began, &applied, made);
+        self.mirrored(began, made);
         if let Some(end) = end {
             self.sweep = None;
             self.diverged(end.diverged);
@@ -301,9 +296,8 @@ impl Applier {
         tracing::error!(objects, "the tables were other than etcd, and were put right");
     }
 
-    /// Tells everybody what has become otherwise in the tables.
-    fn mirrored(&mut self, began: Instant, applied: &Applied, made: Vec<Made>) {
-        tell_path(&*self.path, applied);
+    /// Tells watchers and the copy what has become otherwise in the tables.
+    fn mirrored(&mut self, began: Instant, made: Vec<Made>) {
         if made.is_empty() {
             return;
         }
@@ -338,22 +332,11 @@ impl Applier {
 
     fn apply(&mut self, revision: u64, changes: Vec<Change>, answer: Answer) {
         let began = Instant::now();
-        let applied = self.book.apply(&changes);
-        tell_path(&*self.path, &applied);
+        let outcomes = self.book.apply(&changes);
         self.timings.program.observe(began.elapsed().as_secs_f64());
-        publish(&self.watchers, revision, changes, &applied.outcomes);
+        publish(&self.watchers, revision, changes, &outcomes);
         // Who asked and went away does not need to know.
-        _ = answer.send(Ok(applied.outcomes));
-    }
-}
-
-/// Tells the data path what has changed.
-fn tell_path(path: &dyn DataPath, applied: &Applied) {
-    if !applied.networks.is_empty() {
-        path.policy_changed(&applied.networks);
-    }
-    if !applied.changed.is_empty() {
-        path.changed(&applied.changed);
+        _ = answer.send(Ok(outcomes));
     }
 }
 
@@ -363,23 +346,19 @@ fn tell_path(path: &dyn DataPath, applied: &Applied) {
 #[derive(Debug)]
 pub struct Unstored {
     book: Book,
-    path: Arc<dyn DataPath>,
 }
 
 impl Unstored {
     /// With tables that nobody else changes.
     #[must_use]
     pub fn new(tables: Arc<Tables>, path: Arc<dyn DataPath>) -> Self {
-        Self {
-            book: Book::new(tables),
-            path,
-        }
+        let mut book = Book::new(tables);
+        book.set_path(path);
+        Self { book }
     }
 
     /// Applies changes, in order, and says what became of each once they are in tables and data path.
     pub fn apply(&mut self, changes: &[Change]) -> Vec<Outcome> {
-        let applied = self.book.apply(changes);
-        tell_path(&*self.path, &applied);
-        applied.outcomes
+        self.book.apply(changes)
     }
 }

@@ -10,7 +10,7 @@ use ringside_gateway_core::table::{self, Put, Removed};
 use ringside_gateway_core::{TenantAddress, Vni};
 
 use super::rule::{decide, unknown};
-use super::{Outcome, Tables};
+use super::{DataPath, NoDataPath, Outcome, Tables};
 use crate::object::{Change, Group, GroupKey, Port, Statement};
 
 mod bound;
@@ -26,6 +26,8 @@ const LINGER: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Book {
     tables: Arc<Tables>,
+    /// Who is told of each change once it is in the tables.
+    path: Arc<dyn DataPath>,
     ports: HashMap<TenantAddress, Bound>,
     /// Version and name.
     groups: HashMap<GroupId, (u64, String)>,
@@ -52,21 +54,21 @@ struct Gone {
     groups: HashMap<GroupKey, (u64, i64)>,
 }
 
-/// What changes have brought.
+/// What the data path is to be told of changes.
 #[derive(Debug, Default)]
-pub(super) struct Applied {
-    /// For each change.
-    pub(super) outcomes: Vec<Outcome>,
-    /// Of which something else is known now, or nothing: for the data path.
-    pub(super) changed: Vec<TenantAddress>,
+struct Applied {
+    /// Of which something else is known now, or nothing.
+    changed: Vec<TenantAddress>,
     /// Networks in which what rules have decided before may no longer hold, each once.
-    pub(super) networks: Vec<Vni>,
+    networks: Vec<Vni>,
 }
 
 impl Book {
+    /// For tables without a data path.
     pub(super) fn new(tables: Arc<Tables>) -> Self {
         Self {
             tables,
+            path: Arc::new(NoDataPath),
             ports: HashMap::new(),
             groups: HashMap::new(),
             users: HashMap::new(),
@@ -86,20 +88,34 @@ impl Book {
         self.gone.now = now;
     }
 
-    /// Applies changes, in order. Groups and ports come before neighbours, so that no neighbour is there without what is
-    /// bound to it.
-    pub(super) fn apply(&mut self, changes: &[Change]) -> Applied {
-        let mut applied = Applied {
-            outcomes: vec![Outcome::Unchanged; changes.len()],
-            ..Applied::default()
-        };
+    /// Sets the data path, which has read the tables: it is told of each change from now on.
+    pub(super) fn set_path(&mut self, path: Arc<dyn DataPath>) {
+        self.path = path;
+    }
+
+    /// Applies changes in order, and tells the data path. Groups and ports come first: when packets
+    /// reach a new neighbour, the data path applies the rules that came with it to all packets.
+    pub(super) fn apply(&mut self, changes: &[Change]) -> Vec<Outcome> {
+        let mut outcomes = vec![Outcome::Unchanged; changes.len()];
         let of_policy = |change: &Change| !matches!(change, Change::Neighbor(_));
         if changes.iter().any(of_policy) {
-            self.apply_policy(changes, &mut applied);
+            let applied = self.apply_policy(changes, &mut outcomes);
+            self.tell(&applied);
         }
-        self.apply_neighbors(changes, &mut applied);
+        let applied = self.apply_neighbors(changes, &mut outcomes);
+        self.tell(&applied);
+        outcomes
+    }
+
+    /// Updates the sizes, from which the data path reads whether there are rules, and tells it.
+    fn tell(&self, applied: &Applied) {
         self.tell_sizes();
-        applied
+        if !applied.networks.is_empty() {
+            self.path.policy_changed(&applied.networks);
+        }
+        if !applied.changed.is_empty() {
+            self.path.changed(&applied.changed);
+        }
     }
 
     fn tell_sizes(&self) {
@@ -113,11 +129,11 @@ impl Book {
         }
     }
 
-    fn apply_policy(&mut self, changes: &[Change], applied: &mut Applied) {
+    fn apply_policy(&mut self, changes: &[Change], outcomes: &mut [Outcome]) -> Applied {
         let tables = Arc::clone(&self.tables);
         let mut policy = tables.policy.write();
         let mut bound = BTreeSet::new();
-        for (change, outcome) in changes.iter().zip(&mut applied.outcomes) {
+        for (change, outcome) in changes.iter().zip(outcomes) {
             match change {
                 Change::Neighbor(_) => {}
                 Change::Group(statement) => *outcome = self.group(&mut policy, statement),
@@ -129,7 +145,7 @@ impl Book {
                 }
             }
         }
-        self.bound(policy, bound, applied);
+        self.bound(policy, bound)
     }
 
     /// As `Neighbor::policy`.
@@ -233,15 +249,15 @@ impl Book {
         }
     }
 
-    fn apply_neighbors(&mut self, changes: &[Change], applied: &mut Applied) {
+    fn apply_neighbors(&mut self, changes: &[Change], outcomes: &mut [Outcome]) -> Applied {
+        let mut applied = Applied::default();
         let tables = Arc::clone(&self.tables);
         let mut writer = tables.neighbors.write();
         let mut reader = None;
-        let others = applied.networks.len();
-        for (change, outcome) in changes.iter().zip(&mut applied.outcomes) {
+        for (change, outcome) in changes.iter().zip(outcomes) {
             let Change::Neighbor(statement) = change else { continue };
             let address = statement.key();
-            if self.hold(address.vni) && !applied.networks[..others].contains(&address.vni) {
+            if self.hold(address.vni) {
                 applied.networks.push(address.vni);
             }
             let version = statement.version();
@@ -290,6 +306,7 @@ impl Book {
                 }
             };
         }
+        applied
     }
 
     /// What a store has loaded: as [`Book::apply`], with the times at which things were deleted.

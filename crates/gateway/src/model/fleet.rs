@@ -116,13 +116,12 @@ impl Model {
             revision: knows.unwrap_or(0),
             mark: last_mark,
         };
-        let no_path = Arc::new(super::NoDataPath);
-        let mut applier = Applier::new(book, timings.clone(), no_path, changes.clone(), Some(of_fleet));
+        let mut applier = Applier::new(book, timings.clone(), changes.clone(), Some(of_fleet));
         let mut told = told;
         wait(&mut applier, &mut told, &status, (patience, &working));
         let path = start_path(&tables)?;
         let ending = Arc::clone(&status);
-        applier.path = Arc::clone(&path);
+        applier.book.set_path(Arc::clone(&path));
         let thread = spawn("tables", move || {
             applier.run(told);
             // They have ended, for nobody else ends what is received; unless one panicked.

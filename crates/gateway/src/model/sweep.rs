@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ringside_gateway_core::table::Neighbors;
 
-use super::book::{Applied, Book, Made};
+use super::book::{Book, Made};
 use crate::fleet::key::Key;
 use crate::fleet::sync::Mark;
 
@@ -62,14 +62,14 @@ impl Sweep {
     }
 
     /// The next part.
-    pub(super) fn part(&mut self, book: &mut Book) -> (Applied, Vec<Made>) {
-        let (applied, made) = match self.done.checked_sub(1) {
+    pub(super) fn part(&mut self, book: &mut Book) -> Vec<Made> {
+        let made = match self.done.checked_sub(1) {
             None => book.sweep_policy(&self.keep),
             Some(part) => book.sweep_neighbors(part, &self.keep),
         };
         self.done += 1;
         self.diverged += if self.compare { made.len() } else { 0 };
-        (applied, made)
+        made
     }
 
     /// What is to be told, if that was the last part.

@@ -46,15 +46,28 @@ impl Drop for File {
 
 /// Keeps what a cache of the data path would hold.
 #[derive(Debug, Default)]
-struct Cache {
+pub(super) struct Cache {
     tables: std::sync::OnceLock<Arc<Tables>>,
     neighbors: Mutex<BTreeMap<TenantAddress, table::Neighbor>>,
-    /// Each time that rules changed, in which networks.
-    policy_changes: Mutex<Vec<Vec<Vni>>>,
+    /// Of how many addresses it was told.
+    pub(super) changed: AtomicUsize,
+    /// Each time that rules changed, in which networks, and how many neighbours the tables had.
+    pub(super) policy_changes: Mutex<Vec<Vec<Vni>>>,
+    pub(super) neighbors_then: Mutex<Vec<usize>>,
+}
+
+impl Cache {
+    pub(super) fn of(tables: Arc<Tables>) -> Self {
+        Self {
+            tables: tables.into(),
+            ..Self::default()
+        }
+    }
 }
 
 impl DataPath for Cache {
     fn changed(&self, addresses: &[TenantAddress]) {
+        self.changed.fetch_add(addresses.len(), Ordering::Relaxed);
         let mut known = self.neighbors.lock().unwrap();
         let mut reader = self.tables.get().unwrap().neighbors.reader();
         for address in addresses {
@@ -67,6 +80,9 @@ impl DataPath for Cache {
 
     fn policy_changed(&self, networks: &[Vni]) {
         self.policy_changes.lock().unwrap().push(networks.to_vec());
+        let tables = self.tables.get().unwrap();
+        assert!(tables.has_policy() || !networks.iter().any(|vni| tables.is_policed(*vni)));
+        self.neighbors_then.lock().unwrap().push(tables.neighbors.len());
     }
 
     fn set(&self, _: &PathSettings, _: &Timeouts) -> anyhow::Result<()> {

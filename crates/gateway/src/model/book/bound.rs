@@ -18,18 +18,13 @@ struct Said {
 
 impl Book {
     /// Publishes what was said of groups and ports, and binds the latter.
-    pub(super) fn bound(
-        &mut self,
-        mut policy: PolicyWriter<'_>,
-        bound: BTreeSet<TenantAddress>,
-        applied: &mut Applied,
-    ) {
+    pub(super) fn bound(&mut self, mut policy: PolicyWriter<'_>, bound: BTreeSet<TenantAddress>) -> Applied {
+        let mut applied = Applied::default();
         let tables = Arc::clone(&self.tables);
         // Who talks to whom is of one network, and so is what is decided about it: rules that name groups, too.
         let changed = policy.changed();
         let users = changed.iter().filter_map(|profile| self.users.get(profile));
-        let mut networks: BTreeSet<Vni> = std::mem::take(&mut applied.networks).into_iter().collect();
-        networks.extend(users.flat_map(HashMap::keys));
+        let mut networks: BTreeSet<Vni> = users.flat_map(HashMap::keys).copied().collect();
         let mut bindings = tables.bindings.reader();
         let mut all: Vec<(Said, Option<ProfileId>)> = Vec::with_capacity(bound.len());
         for address in bound {
@@ -67,6 +62,7 @@ impl Book {
             }
         });
         applied.networks = networks.into_iter().collect();
+        applied
     }
 
     /// Gives a turn to each to which something else is bound than before.

@@ -32,28 +32,27 @@ impl Book {
             networks: HashSet::new(),
         });
         tables.closed.store(true, Ordering::Relaxed);
-        let mut applied = Applied::default();
-        self.rebind(&mut applied);
-        for address in &applied.changed {
+        for address in self.rebind() {
             self.hold(address.vni);
         }
     }
 
-    /// An address without a port may do anything again.
-    pub(in crate::model) fn open(&mut self) -> Applied {
-        let mut applied = Applied::default();
+    /// Opens all addresses without a port again, tells the data path, and returns their number.
+    pub(in crate::model) fn open(&mut self) -> usize {
         let Some(Closed { profile, networks }) = self.closed.take() else {
-            return applied;
+            return 0;
         };
-        self.rebind(&mut applied);
+        let changed = self.rebind();
         let tables = Arc::clone(&self.tables);
         networks.iter().for_each(|vni| tables.bindings.release(*vni));
         tables.closed.store(false, Ordering::Relaxed);
         if !self.users.contains_key(&profile) {
             self.unused.push((profile, std::time::Instant::now()));
         }
-        applied.networks = networks.into_iter().collect();
-        applied
+        let networks = networks.into_iter().collect();
+        let applied = Applied { changed, networks };
+        self.tell(&applied);
+        applied.changed.len()
     }
 
     /// What is bound to an address without a port.
@@ -70,8 +69,9 @@ impl Book {
         is_first
     }
 
-    /// All neighbours without a port have what they are to have now.
-    fn rebind(&mut self, applied: &mut Applied) {
+    /// All neighbours without a port, which have what they are to have now.
+    fn rebind(&mut self) -> Vec<TenantAddress> {
+        let mut all = Vec::new();
         let tables = Arc::clone(&self.tables);
         let profile = self.without_port();
         for part in 0..Neighbors::PARTS {
@@ -85,7 +85,8 @@ impl Book {
             for address in &found {
                 writer.set_policy(*address, profile);
             }
-            applied.changed.append(&mut found);
+            all.append(&mut found);
         }
+        all
     }
 }

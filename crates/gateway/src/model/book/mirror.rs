@@ -129,22 +129,24 @@ impl Book {
         all
     }
 
-    /// Makes it so, and says what was otherwise.
-    pub(crate) fn mirror(&mut self, items: &[Item]) -> (Applied, Vec<Made>) {
-        let (mut applied, mut made) = (Applied::default(), Vec::new());
+    /// Makes it so, tells the data path, and returns what was otherwise. Groups and ports come
+    /// before neighbours, as in [`Book::apply`].
+    pub(crate) fn mirror(&mut self, items: &[Item]) -> Vec<Made> {
+        let mut made = Vec::new();
         let is_neighbors = |item: &Item| matches!(item, Item::Neighbors(..));
         if !items.iter().all(is_neighbors) {
-            self.mirror_policy(items, &mut applied, &mut made);
+            let applied = self.mirror_policy(items, &mut made);
+            self.tell(&applied);
         }
         if items.iter().any(is_neighbors) {
-            self.mirror_neighbors(items, &mut applied, &mut made);
+            let applied = self.mirror_neighbors(items, &mut made);
+            self.tell(&applied);
         }
-        self.tell_sizes();
-        (applied, made)
+        made
     }
 
     /// Makes it so of all groups and ports, at once: nothing is known from now on of those that have other keys than these.
-    pub(crate) fn mirror_all_policy(&mut self, mut items: Vec<Item>, keep: &HashSet<Key>) -> (Applied, Vec<Made>) {
+    pub(crate) fn mirror_all_policy(&mut self, mut items: Vec<Item>, keep: &HashSet<Key>) -> Vec<Made> {
         let others = self.others_than(keep);
         items.extend(
             others
@@ -156,7 +158,7 @@ impl Book {
     }
 
     /// Nothing is known from now on of what has other keys than these: of security groups, ports, and what was deleted.
-    pub(crate) fn sweep_policy(&mut self, keep: &HashSet<Key>) -> (Applied, Vec<Made>) {
+    pub(crate) fn sweep_policy(&mut self, keep: &HashSet<Key>) -> Vec<Made> {
         self.forget_all(self.others_than(keep))
     }
 
@@ -170,7 +172,7 @@ impl Book {
     }
 
     /// The same of neighbours, of a part of them: see `Neighbors::for_each_of`.
-    pub(crate) fn sweep_neighbors(&mut self, part: usize, keep: &HashSet<Key>) -> (Applied, Vec<Made>) {
+    pub(crate) fn sweep_neighbors(&mut self, part: usize, keep: &HashSet<Key>) -> Vec<Made> {
         let mut others = BTreeSet::new();
         self.tables.neighbors.for_each_of(part, |address, _| {
             let key = Key::Neighbors(Block::of(address).0);
@@ -181,13 +183,13 @@ impl Book {
         self.forget_all(others)
     }
 
-    fn forget_all(&mut self, keys: BTreeSet<Key>) -> (Applied, Vec<Made>) {
+    fn forget_all(&mut self, keys: BTreeSet<Key>) -> Vec<Made> {
         let items: Vec<Item> = keys.into_iter().map(nothing).collect();
         self.mirror(&items)
     }
 
     /// All of it becomes visible at once, in whatever order it was said.
-    fn mirror_policy(&mut self, items: &[Item], applied: &mut Applied, made: &mut Vec<Made>) {
+    fn mirror_policy(&mut self, items: &[Item], made: &mut Vec<Made>) -> Applied {
         let tables = Arc::clone(&self.tables);
         let mut policy = tables.policy.write();
         let mut bound = BTreeSet::new();
@@ -218,7 +220,7 @@ impl Book {
                 Item::Neighbors(..) => {}
             }
         }
-        self.bound(policy, bound, applied);
+        self.bound(policy, bound)
     }
 
     fn mirror_group(
@@ -276,7 +278,8 @@ impl Book {
         Some(made(address, entry, bound.map(|bound| bound.version), gone))
     }
 
-    fn mirror_neighbors(&mut self, items: &[Item], applied: &mut Applied, made: &mut Vec<Made>) {
+    fn mirror_neighbors(&mut self, items: &[Item], made: &mut Vec<Made>) -> Applied {
+        let mut applied = Applied::default();
         let tables = Arc::clone(&self.tables);
         let mut writer = tables.neighbors.write();
         let mut reader = tables.neighbors.reader();
@@ -301,6 +304,7 @@ impl Book {
                 }
             });
         }
+        applied
     }
 
     fn mirror_neighbor(

@@ -1,4 +1,5 @@
 use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::Ordering;
 
 use proptest::prelude::*;
 use ringside_gateway_core::Vni;
@@ -8,6 +9,7 @@ use ringside_wire::MacAddr;
 
 use super::*;
 use crate::model::Tables;
+use crate::model::tests::Cache;
 
 /// Of two blocks.
 fn address(block: u8, low: u8) -> TenantAddress {
@@ -127,36 +129,41 @@ fn said<O: Object>(entry: Entry<O>) -> Made {
 
 /// All parts of a sweep.
 fn sweep(book: &mut Book, keep: &HashSet<Key>) -> Vec<Made> {
-    let mut made = book.sweep_policy(keep).1;
+    let mut made = book.sweep_policy(keep);
     let parts = 0..table::Neighbors::PARTS;
-    made.extend(parts.flat_map(|part| book.sweep_neighbors(part, keep).1));
+    made.extend(parts.flat_map(|part| book.sweep_neighbors(part, keep)));
     made
 }
 
-fn book() -> Book {
+fn book() -> (Book, Arc<Cache>) {
     let limits = Limits {
         connections: 10,
         ..Limits::default()
     };
-    Book::new(Arc::new(Tables::new(limits)))
+    let tables = Arc::new(Tables::new(limits));
+    let cache = Arc::new(Cache::of(Arc::clone(&tables)));
+    let mut book = Book::new(tables);
+    book.set_path(cache.clone());
+    (book, cache)
 }
 
 proptest! {
     /// Whatever is said of keys, in whatever versions: tables and copy hold the last of it, and nothing is done twice.
     #[test]
     fn tables_and_copy_hold_what_was_said(rounds in proptest::collection::vec(proptest::collection::vec(item(), 1..4), 1..20)) {
-        let mut book = book();
+        let (mut book, cache) = book();
+        let told = || (cache.changed.load(Ordering::Relaxed), cache.policy_changes.lock().unwrap().len());
         let (mut items, mut copy) = (BTreeMap::new(), BTreeMap::new());
         for round in rounds {
-            let (_, made) = book.mirror(&round);
+            let made = book.mirror(&round);
             note(&mut copy, made);
             items.extend(round.into_iter().map(|item| (item.key(), item)));
             prop_assert_eq!(&copy, &expected(&items));
-            // The tables say that they hold it.
+            // The tables say that they hold it, and the data path is not told of it again.
             let all: Vec<Item> = items.values().cloned().collect();
-            let (applied, made) = book.mirror(&all);
-            prop_assert_eq!(made, []);
-            prop_assert_eq!((applied.changed, applied.networks), (Vec::new(), Vec::new()));
+            let before = told();
+            prop_assert_eq!(book.mirror(&all), []);
+            prop_assert_eq!(told(), before);
         }
         let mut found = BTreeMap::new();
         book.tables.neighbors.for_each(|address, known| _ = found.insert(address, (known.version, known.mac)));
@@ -180,17 +187,47 @@ proptest! {
 
 #[test]
 fn where_ports_cannot_be_read_nothing_is_allowed_unless_something_is_known() {
-    let mut book = book();
+    let (mut book, cache) = book();
     let (block, _) = Block::of(address(0, 0));
     let known = vec![Entry {
         statement: Statement::Put(port(address(0, 3), 5, 1)),
         deleted: 0,
     }];
     book.mirror(&[Item::Ports(block, known)]);
-    let (applied, made) = book.mirror(&[Item::DamagedPorts(block)]);
+    cache.policy_changes.lock().unwrap().clear();
+    let made = book.mirror(&[Item::DamagedPorts(block)]);
     assert_eq!(made.len(), usize::from(ADDRESSES) - 1);
-    assert_eq!(applied.networks, [address(0, 0).vni]);
+    let network = address(0, 0).vni;
+    assert_eq!(*cache.policy_changes.lock().unwrap(), [[network]]);
     assert_eq!(book.ports.get(&address(0, 3)).map(|bound| bound.version), Some(5));
-    assert!(book.tables.is_policed(address(0, 0).vni));
-    assert_eq!(book.mirror(&[Item::DamagedPorts(block)]).1, []);
+    assert!(book.tables.is_policed(network));
+    assert_eq!(book.mirror(&[Item::DamagedPorts(block)]), []);
+}
+
+/// Otherwise workers forward packets to the neighbour while the fast path applies old rules to
+/// others.
+#[test]
+fn the_data_path_knows_new_rules_before_the_neighbours_that_come_with_them() {
+    let neighbor = Statement::Put(neighbor(address(0, 1), 1, 1));
+    let port = Statement::Put(port(address(0, 2), 1, 1));
+    fn only<O: Object + Clone>(statement: &Statement<O>) -> Vec<Entry<O>> {
+        let statement = statement.clone();
+        vec![Entry { statement, deleted: 0 }]
+    }
+    let by_etcd = |book: &mut Book| {
+        let (of, _) = Block::of(address(0, 0));
+        let items = [Item::Neighbors(of, only(&neighbor)), Item::Ports(of, only(&port))];
+        book.mirror(&items);
+    };
+    let by_a_caller = |book: &mut Book| {
+        book.apply(&[Change::Neighbor(neighbor.clone()), Change::Port(port.clone())]);
+    };
+    type Way<'a> = &'a dyn Fn(&mut Book);
+    for (name, way) in [("told by etcd", &by_etcd as Way<'_>), ("asked for", &by_a_caller)] {
+        let (mut book, cache) = book();
+        way(&mut book);
+        assert_eq!(*cache.policy_changes.lock().unwrap(), [[address(0, 0).vni]], "{name}");
+        assert_eq!(*cache.neighbors_then.lock().unwrap(), [0], "{name}");
+        assert_eq!(book.tables.neighbors.len(), 1, "{name}");
+    }
 }
