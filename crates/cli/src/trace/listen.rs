@@ -28,8 +28,8 @@ const READ: Duration = Duration::from_millis(20);
 /// What is written down at the most, so that it fits a message to another machine: 16 MiB, some 100 bytes for a row.
 const MOST_EVENTS: usize = 80_000;
 const MOST_DISTURBERS: usize = 50_000;
-/// A packet of which nothing was heard for so long is over.
-const OVER_NS: u64 = 300_000_000;
+/// A packet of which nothing was heard for so long is over; with a bound it may take that longer.
+const OVER: Duration = Duration::from_secs(1);
 
 /// Traces until the time is over, there are packets enough, or a signal.
 pub(super) fn trace(args: &Args, session: Session, names: &Names, stop: &Stop) -> Result<Traced> {
@@ -44,10 +44,14 @@ pub(super) fn trace(args: &Args, session: Session, names: &Names, stop: &Stop) -
             .is_some_and(|count| collector.breakdown.whole().samples() >= count);
         traced || collector.flight.recorded.is_some()
     };
+    let over = OVER + args.stop_above.unwrap_or_default();
+    let over_ns = u64::try_from(over.as_nanos()).unwrap_or(u64::MAX);
     while begun.elapsed() < args.time && !stop.is_set() && !is_enough(&collector) {
         thread::sleep(READ);
+        // All events up to here are read below, however long this thread has no CPU meanwhile.
+        let now = now_ns();
         collector.read()?;
-        collector.settle(now_ns().saturating_sub(OVER_NS), true);
+        collector.settle(now.saturating_sub(over_ns), true);
     }
     tracer.detach();
     collector.read()?;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use ringside_wire::flow::parse_udp;
+use ringside_wire::flow::{ChecksumState, parse_udp};
 use ringside_wire::vlan::Network;
 use ringside_wire::{EtherType, Protocol, ipv6};
 
@@ -69,17 +69,30 @@ fn is_neighbour(frame: &[u8]) -> bool {
 
 /// Turns one bit: of the UDP payload, which its checksum covers, or where there is none of what follows the Ethernet header and
 /// its tags. False when nothing follows.
+///
+/// One datagram in 65536 has the sum of its pseudo header as its checksum. Damaged, it looks like
+/// one whose checksum the sender left to its NIC, and no receiver refuses that: the bit is one of
+/// the checksum then.
 pub(super) fn turn_a_bit(frame: &mut [u8], number: u64) -> bool {
-    let payload = parse_udp(frame).map(|udp| udp.payload).unwrap_or_default();
-    let range = match payload.is_empty() {
-        false => payload,
-        true => Network::parse(frame).map_or(frame.len(), |network| network.offset)..frame.len(),
+    let udp = parse_udp(frame).ok().filter(|udp| !udp.payload.is_empty());
+    let range = match &udp {
+        Some(udp) => udp.payload.clone(),
+        None => Network::parse(frame).map_or(frame.len(), |network| network.offset)..frame.len(),
     };
     let Some(bytes) = frame.get_mut(range).filter(|bytes| !bytes.is_empty()) else {
         return false;
     };
     let bit = usize::try_from(number % (bytes.len() as u64 * 8)).unwrap_or(0);
-    bytes[bit / 8] ^= 1 << (bit % 8);
+    let (byte, bit) = (bit / 8, 1 << (bit % 8));
+    bytes[byte] ^= bit;
+    if let Some(udp) = udp.filter(|udp| udp.checksum_state(frame) == ChecksumState::PseudoHeaderOnly) {
+        let (checksum, payload) = frame.split_at_mut(udp.payload.start);
+        payload[byte] ^= bit;
+        // Not to zero, which says that there is none.
+        if let [.., high, low] = checksum {
+            *low ^= if (*high, *low) == (0, 1) { 2 } else { 1 };
+        }
+    }
     true
 }
 

@@ -1,4 +1,4 @@
-use ringside_wire::flow::{ChecksumState, UdpFlow};
+use ringside_wire::flow::UdpFlow;
 use ringside_wire::{EtherType, MacAddr, ethernet};
 
 use super::*;
@@ -81,6 +81,13 @@ fn a_turned_bit_is_found_by_the_checksum() {
         assert_eq!(changed, 1);
         let udp = parse_udp(&frame).unwrap();
         assert_eq!(udp.checksum_state(&frame), ChecksumState::Invalid, "{number}");
+    }
+    // Whatever the right checksum is: also where it is the sum of the pseudo header.
+    for payload in 0..=u16::MAX {
+        let mut frame = udp(&payload.to_be_bytes());
+        assert!(turn_a_bit(&mut frame, payload.into()));
+        let udp = parse_udp(&frame).unwrap();
+        assert_eq!(udp.checksum_state(&frame), ChecksumState::Invalid, "{payload}");
     }
     let mut other = of_type(EtherType(0x88b5), &[0]);
     assert!(turn_a_bit(&mut other, 13));
