@@ -1,6 +1,8 @@
 //! What an interface and this kernel can do: with everything, and with as little as a process may have.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs::DirEntry;
 
 use crate::common::PATIENCE;
 use crate::common::child::{part, play, said};
@@ -32,11 +34,20 @@ fn child() {
     }
 }
 
-/// What the process has open, but for the directory that is being read.
-fn open_files() -> BTreeSet<String> {
+/// Numbers of the descriptors that the process has open, but for that of the directory that is read.
+///
+/// Not their targets: the process may have inherited one from another test's thread (libbpf opens
+/// `/sys/fs/bpf` without `O_CLOEXEC`), whose target changes when that test unmounts it.
+fn open_files() -> BTreeSet<OsString> {
     let files = std::fs::read_dir("/proc/self/fd").unwrap();
-    let targets = files.filter_map(|file| Some(std::fs::read_link(file.unwrap().path()).ok()?.display().to_string()));
-    targets.filter(|target| !target.contains("/fd")).collect()
+    let is_other = |file: &DirEntry| {
+        std::fs::read_link(file.path()).is_ok_and(|target| !target.display().to_string().contains("/fd"))
+    };
+    files
+        .map(Result::unwrap)
+        .filter(is_other)
+        .map(|file| file.file_name())
+        .collect()
 }
 
 /// The network namespaces of its threads.
