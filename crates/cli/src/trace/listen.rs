@@ -28,7 +28,7 @@ const READ: Duration = Duration::from_millis(20);
 /// What is written down at the most, so that it fits a message to another machine: 16 MiB, some 100 bytes for a row.
 const MOST_EVENTS: usize = 80_000;
 const MOST_DISTURBERS: usize = 50_000;
-/// A packet of which nothing was heard for so long is over; with a bound it may take that longer.
+/// Time without an event after which a packet has ended, in addition to `--stop-above`.
 const OVER: Duration = Duration::from_secs(1);
 
 /// Traces until the time is over, there are packets enough, or a signal.

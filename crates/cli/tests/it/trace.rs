@@ -69,7 +69,7 @@ fn now_ns() -> u64 {
     u64::try_from(now.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap()
 }
 
-/// What holds of every way. A recorder that has no CPU loses events, and counts them.
+/// Checks what holds for each path. A recorder without a CPU loses events and counts them.
 fn check(path: &TracedPath) -> Result<(), Off> {
     let what = format!("{path:#?}");
     assert_eq!(path.failure, None, "{what}");
@@ -145,8 +145,8 @@ fn check_delay(path: &TracedPath, stage: Stage, at_least_ms: f64) -> Result<(), 
     Ok(())
 }
 
-/// Without tracing nothing was told, and with it several points of each packet; both had packets,
-/// no more than came.
+/// Checks that turns without tracing have no events, that turns with it have several for each packet,
+/// and that both have packets, at most as many as arrived.
 fn check_cost(path: &TracedPath) {
     let Some(cost) = &path.cost else { return };
     let what = format!("{path:#?}");

@@ -296,7 +296,7 @@ impl Applier {
         tracing::error!(objects, "the tables were other than etcd, and were put right");
     }
 
-    /// Tells watchers and the copy what has become otherwise in the tables.
+    /// Reports changes of the tables to the watchers and the copy.
     fn mirrored(&mut self, began: Instant, made: Vec<Made>) {
         if made.is_empty() {
             return;

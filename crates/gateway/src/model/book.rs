@@ -26,7 +26,7 @@ const LINGER: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Book {
     tables: Arc<Tables>,
-    /// Who is told of each change once it is in the tables.
+    /// Receives each change after the tables have changed.
     path: Arc<dyn DataPath>,
     ports: HashMap<TenantAddress, Bound>,
     /// Version and name.
@@ -54,10 +54,10 @@ struct Gone {
     groups: HashMap<GroupKey, (u64, i64)>,
 }
 
-/// What the data path is to be told of changes.
+/// Changes of the tables, as the data path receives them.
 #[derive(Debug, Default)]
 struct Applied {
-    /// Of which something else is known now, or nothing.
+    /// Addresses whose neighbour is new, different, or gone.
     changed: Vec<TenantAddress>,
     /// Networks in which what rules have decided before may no longer hold, each once.
     networks: Vec<Vni>,
@@ -88,13 +88,13 @@ impl Book {
         self.gone.now = now;
     }
 
-    /// Sets the data path, which has read the tables: it is told of each change from now on.
+    /// Sets the data path, which has read the tables. It receives all later changes.
     pub(super) fn set_path(&mut self, path: Arc<dyn DataPath>) {
         self.path = path;
     }
 
-    /// Applies changes in order, and tells the data path. Groups and ports come first: when packets
-    /// reach a new neighbour, the data path applies the rules that came with it to all packets.
+    /// Applies changes in order and passes them to the data path. Groups and ports come first: when
+    /// packets reach a new neighbour, the rules that came with it apply to all packets.
     pub(super) fn apply(&mut self, changes: &[Change]) -> Vec<Outcome> {
         let mut outcomes = vec![Outcome::Unchanged; changes.len()];
         let of_policy = |change: &Change| !matches!(change, Change::Neighbor(_));
@@ -107,7 +107,8 @@ impl Book {
         outcomes
     }
 
-    /// Updates the sizes, from which the data path reads whether there are rules, and tells it.
+    /// Passes changes to the data path. Updates the sizes first: it reads from them whether there are
+    /// rules.
     fn tell(&self, applied: &Applied) {
         self.tell_sizes();
         if !applied.networks.is_empty() {

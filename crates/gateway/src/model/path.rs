@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 /// It reads [`super::Tables`] by itself; these calls tell it what to do about caches. They come from one thread, in the
 /// order of the changes, after the tables have changed, and before anybody has an answer: the time that they take is a
 /// caller's. A cache that is filled from the tables after a call is as new as the call. Neighbours
-/// that change together with rules are in the tables after [`DataPath::policy_changed`] has returned.
+/// that change together with rules change in the tables after [`DataPath::policy_changed`].
 pub trait DataPath: fmt::Debug + Send + Sync {
     /// What is known of these addresses is something else now, or nothing. One may come more than once.
     fn changed(&self, addresses: &[TenantAddress]);

@@ -49,10 +49,11 @@ impl Drop for File {
 pub(super) struct Cache {
     tables: std::sync::OnceLock<Arc<Tables>>,
     neighbors: Mutex<BTreeMap<TenantAddress, table::Neighbor>>,
-    /// Of how many addresses it was told.
+    /// Number of addresses in all calls of `changed`.
     pub(super) changed: AtomicUsize,
-    /// Each time that rules changed, in which networks, and how many neighbours the tables had.
+    /// The networks of each call of `policy_changed`.
     pub(super) policy_changes: Mutex<Vec<Vec<Vni>>>,
+    /// Number of neighbours in the tables at each of these calls.
     pub(super) neighbors_then: Mutex<Vec<usize>>,
 }
 

@@ -34,7 +34,7 @@ fn child() {
     }
 }
 
-/// Numbers of the descriptors that the process has open, but for that of the directory that is read.
+/// Numbers of the open descriptors of the process, except that of the directory it reads here.
 ///
 /// Not their targets: the process may have inherited one from another test's thread (libbpf opens
 /// `/sys/fs/bpf` without `O_CLOEXEC`), whose target changes when that test unmounts it.

@@ -28,15 +28,29 @@ fn the_flight_recorder_stops_and_shows_what_went_on() {
     assert!(done.err.contains("Stopped: packet"), "{done:#?}");
 }
 
-/// Sends probes from one socket to another, one after the other, in one thread: what is done between sending one and taking it is the packet's wait. When each was to
-/// be sent, and when it was taken.
-struct Lockstep<'a> {
+/// Sends probes from one socket to another in one thread, which sleeps between a probe's send and its
+/// receive.
+struct Lockstep {
     session: u32,
-    sender: &'a UdpSocket,
-    receiver: &'a UdpSocket,
+    sender: UdpSocket,
+    receiver: UdpSocket,
 }
 
-impl Lockstep<'_> {
+impl Lockstep {
+    fn new(lab: &Lab, session: u32) -> Self {
+        let Lab { a, b, .. } = lab;
+        let (sender, receiver) = (socket(a, 0), socket(b, 7000));
+        sender.connect((b.ipv4, 7000)).expect("connected");
+        // Until it is taken, on a machine that does other things.
+        receiver.set_read_timeout(Some(Duration::from_secs(5))).expect("set");
+        Self {
+            session,
+            sender,
+            receiver,
+        }
+    }
+
+    /// Returns when a probe was to be sent, and when it was received.
     fn one(&self, sequence: u64, wait: Duration) -> (u64, u64) {
         let bytes = probe(self.session, sequence);
         self.sender.send(&bytes).expect("sent");
@@ -56,16 +70,8 @@ fn the_flight_recorder_waits_for_the_packet_that_takes_too_long() {
         return;
     }
     let _alone = alone();
-    let Lab { a, b, .. } = &lab("traceflight", 1);
-    let (sender, receiver) = (socket(a, 0), socket(b, 7000));
-    sender.connect((b.ipv4, 7000)).expect("connected");
-    // Until it is taken, on a machine that does other things.
-    receiver.set_read_timeout(Some(Duration::from_secs(5))).expect("set");
-    let flow = Lockstep {
-        session: 71,
-        sender: &sender,
-        receiver: &receiver,
-    };
+    let lab = lab("traceflight", 1);
+    let flow = Lockstep::new(&lab, 71);
     const SLOW: u64 = 40;
     let (bound, wait) = (Duration::from_millis(40), Duration::from_millis(80));
     let (mut running, begun) = measured(|| {
@@ -116,15 +122,8 @@ fn stages_add_up_to_what_a_receiver_of_others_measures() {
         return;
     }
     let _alone = alone();
-    let Lab { a, b, .. } = &lab("tracewhole", 1);
-    let (sender, receiver) = (socket(a, 0), socket(b, 7000));
-    sender.connect((b.ipv4, 7000)).expect("connected");
-    receiver.set_read_timeout(Some(Duration::from_secs(5))).expect("set");
-    let flow = Lockstep {
-        session: 72,
-        sender: &sender,
-        receiver: &receiver,
-    };
+    let lab = lab("tracewhole", 1);
+    let flow = Lockstep::new(&lab, 72);
     measured(|| {
         let running = tool("trace --session 72 -n 90 -t 20 --json");
         running.wait_for("tracing for");
@@ -162,15 +161,8 @@ fn a_packet_that_waits_for_long_is_one_packet() {
         return;
     }
     let _alone = alone();
-    let Lab { a, b, .. } = &lab("tracelong", 1);
-    let (sender, receiver) = (socket(a, 0), socket(b, 7000));
-    sender.connect((b.ipv4, 7000)).expect("connected");
-    receiver.set_read_timeout(Some(Duration::from_secs(5))).expect("set");
-    let flow = Lockstep {
-        session: 73,
-        sender: &sender,
-        receiver: &receiver,
-    };
+    let lab = lab("tracelong", 1);
+    let flow = Lockstep::new(&lab, 73);
     const WAIT: Duration = Duration::from_millis(1500);
     let running = tool("trace --session 73 --stop-above 1200ms -t 20 --json");
     running.wait_for("tracing for");

@@ -37,7 +37,7 @@ impl Book {
         }
     }
 
-    /// Opens all addresses without a port again, tells the data path, and returns their number.
+    /// Opens all addresses without a port again, in the data path too, and returns their number.
     pub(in crate::model) fn open(&mut self) -> usize {
         let Some(Closed { profile, networks }) = self.closed.take() else {
             return 0;

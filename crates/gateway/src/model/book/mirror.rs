@@ -129,8 +129,8 @@ impl Book {
         all
     }
 
-    /// Makes it so, tells the data path, and returns what was otherwise. Groups and ports come
-    /// before neighbours, as in [`Book::apply`].
+    /// Makes the tables and the data path match these items, and returns what was different. Groups
+    /// and ports come before neighbours, as in [`Book::apply`].
     pub(crate) fn mirror(&mut self, items: &[Item]) -> Vec<Made> {
         let mut made = Vec::new();
         let is_neighbors = |item: &Item| matches!(item, Item::Neighbors(..));
