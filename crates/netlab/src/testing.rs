@@ -12,7 +12,7 @@ use crate::{Lab, Namespace, VethConfig};
 
 mod measured;
 
-pub use measured::{Off, REPEATS, expect, measured};
+pub use measured::{LONG_DELAY, Off, REPEATS, expect, measured};
 
 /// Environment variable that turns the skipping of a test for lack of privileges into a failure.
 pub const STRICT: &str = "RINGSIDE_STRICT";

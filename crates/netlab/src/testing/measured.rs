@@ -19,7 +19,10 @@ const MAX_REPEATS: u32 = 2;
 /// Sleep of a watching thread.
 const SLEEP: Duration = Duration::from_millis(2);
 /// Wake-up delay that counts as a disturbance: much longer than the scheduling delay under load.
-const MIN_DELAY: Duration = Duration::from_millis(30);
+pub const LONG_DELAY: Duration = Duration::from_millis(30);
+/// Mean wake-up delay that counts as a disturbance. It is about 0.1 ms on an idle machine. Delays far
+/// below [`LONG_DELAY`] add up in a packet's time if each wake-up on its way has one.
+const LONG_MEAN_DELAY: Duration = Duration::from_millis(1);
 
 /// A time or a rate outside of its limits.
 #[derive(Debug)]
@@ -46,7 +49,8 @@ pub fn expect(holds: bool, message: impl Display) -> Result<(), Off> {
 /// Runs a measurement and returns its result.
 ///
 /// A run checks its times and rates with [`expect`]. If a value is outside of its limits and this
-/// process lost a CPU for 30 ms or more during the run, the measurement is repeated, at most twice.
+/// process lost a CPU during the run, for 30 ms or more at a time or for 1 ms or more per wake-up on
+/// average, the measurement is repeated, at most twice.
 /// Each repeat is printed and appended to the file that [`REPEATS`] names. A run asserts counts,
 /// order and structure itself: a panic is never repeated.
 ///
@@ -59,13 +63,13 @@ pub fn measured<T>(mut run: impl FnMut() -> Result<T, Off>) -> T {
     let caller = Location::caller();
     let watch = || {
         let watch = Watch::start();
-        Box::new(move || watch.longest().filter(|late| late.by >= MIN_DELAY)) as Disturbance
+        Box::new(move || watch.disturbance()) as Disturbance
     };
     let repeat = |reason: &str| record(REPEATS, "repeated", reason, caller);
     measured_by(&mut run, watch, repeat).unwrap_or_else(|why| panic!("{why}"))
 }
 
-type Disturbance = Box<dyn FnOnce() -> Option<Late>>;
+type Disturbance = Box<dyn FnOnce() -> Option<Delays>>;
 
 /// Implements [`measured`] with any watch and any record. Returns the panic message as an error.
 fn measured_by<T>(
@@ -80,36 +84,49 @@ fn measured_by<T>(
             Ok(value) => return Ok(value),
             Err(off) => off,
         };
-        let Some(late) = disturbance() else {
+        let Some(delays) = disturbance() else {
             return Err(format!("{off}; nothing disturbed the measurement"));
         };
         if repeats == MAX_REPEATS {
-            return Err(format!("{off}; each of {} runs was disturbed: {late}", repeats + 1));
+            return Err(format!("{off}; each of {} runs was disturbed: {delays}", repeats + 1));
         }
         repeats += 1;
         // The record has one line for each repeat.
         let summary = off.0.split_whitespace().collect::<Vec<_>>().join(" ");
-        repeat(&format!("{summary:.200}; {late}"));
+        repeat(&format!("{summary:.200}; {delays}"));
     }
 }
 
-/// The longest wake-up delay on a CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Late {
-    by: Duration,
+/// The wake-up delays on a CPU.
+#[derive(Clone, Copy, Debug)]
+struct Delays {
     cpu: usize,
+    longest: Duration,
+    mean: Duration,
 }
 
-impl Display for Late {
+impl Delays {
+    fn are_disturbance(&self) -> bool {
+        self.longest >= LONG_DELAY || self.mean >= LONG_MEAN_DELAY
+    }
+}
+
+impl Display for Delays {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CPU {} was unavailable for {} ms", self.cpu, self.by.as_millis())
+        let longest = self.longest.as_millis();
+        let mean = self.mean.as_secs_f64() * 1e3;
+        write!(
+            f,
+            "CPU {} was unavailable for {longest} ms ({mean:.1} ms per wake-up)",
+            self.cpu
+        )
     }
 }
 
 /// One thread for each CPU of this process, which measures its wake-up delays.
 struct Watch {
     over: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<Late>>,
+    threads: Vec<JoinHandle<Delays>>,
 }
 
 impl Watch {
@@ -119,18 +136,19 @@ impl Watch {
         let cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| own.is_set(cpu));
         let threads = cpus.map(|cpu| {
             let over = Arc::clone(&over);
-            thread::spawn(move || measure_delay(cpu, &over))
+            thread::spawn(move || measure_delays(cpu, &over))
         });
         let threads = threads.collect();
         Self { over, threads }
     }
 
-    fn longest(mut self) -> Option<Late> {
+    /// The delays on the most disturbed CPU, if they are a disturbance.
+    fn disturbance(mut self) -> Option<Delays> {
         self.over.store(true, Ordering::Relaxed);
-        self.threads
-            .drain(..)
-            .map(|thread| thread.join().expect("watches"))
-            .max()
+        let delays = self.threads.drain(..).map(|thread| thread.join().expect("watches"));
+        delays
+            .filter(Delays::are_disturbance)
+            .max_by_key(|delays| delays.longest)
     }
 }
 
@@ -140,19 +158,26 @@ impl Drop for Watch {
     }
 }
 
-/// Returns the longest wake-up delay on `cpu` until `over` is set.
-fn measure_delay(cpu: usize, over: &AtomicBool) -> Late {
+/// Returns the wake-up delays on `cpu` until `over` is set.
+fn measure_delays(cpu: usize, over: &AtomicBool) -> Delays {
     let mut only = CpuSet::new();
     only.set(cpu);
     // An offline CPU disturbs nothing.
     let pinned = sched_setaffinity(None, &only).is_ok();
-    let mut by = Duration::ZERO;
+    let (mut longest, mut sum, mut count) = (Duration::ZERO, Duration::ZERO, 0);
     while pinned && !over.load(Ordering::Relaxed) {
         let begin = Instant::now();
         thread::sleep(SLEEP);
-        by = by.max(begin.elapsed().saturating_sub(SLEEP));
+        let delay = begin.elapsed().saturating_sub(SLEEP);
+        longest = longest.max(delay);
+        sum += delay;
+        count += 1;
     }
-    Late { by, cpu }
+    Delays {
+        cpu,
+        longest,
+        mean: sum / count.max(1),
+    }
 }
 
 #[cfg(test)]

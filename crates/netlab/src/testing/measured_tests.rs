@@ -4,7 +4,11 @@ use std::process::Command;
 
 use super::*;
 
-const DISTURBANCE: Late = Late { by: MIN_DELAY, cpu: 3 };
+const DISTURBANCE: Delays = Delays {
+    cpu: 3,
+    longest: LONG_DELAY,
+    mean: Duration::from_micros(100),
+};
 
 /// Runs a measurement whose first `off` runs are outside of their limits. Returns the number of
 /// runs, the recorded lines and the result.
@@ -22,7 +26,8 @@ fn runs(off: u32, is_disturbed: bool) -> (u32, Vec<String>, Result<u32, String>)
 #[test]
 fn repeats_disturbed_run_twice_at_most() {
     assert_eq!(runs(0, true), (1, vec![], Ok(1)));
-    let reasons = [1, 2].map(|run| format!("run {run} is off in detail; CPU 3 was unavailable for 30 ms"));
+    let reasons =
+        [1, 2].map(|run| format!("run {run} is off in detail; CPU 3 was unavailable for 30 ms (0.1 ms per wake-up)"));
     assert_eq!(runs(2, true), (3, reasons.to_vec(), Ok(3)));
     let (count, recorded, outcome) = runs(3, true);
     assert_eq!((count, recorded.len()), (3, 2));
@@ -53,22 +58,59 @@ fn never_repeats_after_panic() {
     assert_eq!(runs, 1);
 }
 
-/// A real-time process keeps the CPU from the watching thread.
+#[test]
+fn takes_one_long_or_many_short_delays_for_a_disturbance() {
+    let delays = |longest_ms, mean_us| Delays {
+        longest: Duration::from_millis(longest_ms),
+        mean: Duration::from_micros(mean_us),
+        ..DISTURBANCE
+    };
+    assert!(delays(30, 100).are_disturbance());
+    assert!(delays(8, 1000).are_disturbance());
+    assert!(!delays(29, 999).are_disturbance());
+}
+
+/// The delays on a CPU on which `script` runs with real-time priority.
+fn delays_beside(script: &str) -> Delays {
+    let own = sched_getaffinity(None).unwrap();
+    let cpu = (0..CpuSet::MAX_CPU).find(|&cpu| own.is_set(cpu)).unwrap();
+    let watch = Watch::start();
+    let busy = Command::new("taskset")
+        .args([
+            "--cpu-list",
+            &cpu.to_string(),
+            "chrt",
+            "--fifo",
+            "1",
+            "sh",
+            "-c",
+            script,
+        ])
+        .status()
+        .unwrap();
+    assert!(busy.success(), "{busy}");
+    watch.disturbance().expect("a disturbance")
+}
+
+// The loops of the scripts are finite: a process of the same priority on this CPU could not stop them.
+
 #[test]
 fn detects_real_time_process() {
     if !crate::testing::is_root() {
         return;
     }
-    let own = sched_getaffinity(None).unwrap();
-    let cpu = (0..CpuSet::MAX_CPU).find(|&cpu| own.is_set(cpu)).unwrap();
-    let watch = Watch::start();
-    // The loop is finite: a process of the same priority on this CPU could not stop it.
-    let busy = Command::new("taskset")
-        .args(["--cpu-list", &cpu.to_string(), "chrt", "--fifo", "1"])
-        .args(["sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done"])
-        .status()
-        .unwrap();
-    assert!(busy.success(), "{busy}");
-    let late = watch.longest().unwrap();
-    assert!(late.by >= MIN_DELAY, "{late}");
+    let delays = delays_beside("i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done");
+    assert!(delays.longest >= LONG_DELAY, "{delays}");
+}
+
+#[test]
+fn detects_real_time_process_that_sleeps_in_between() {
+    if !crate::testing::is_root() {
+        return;
+    }
+    let burst = "i=0; while [ $i -lt 10000 ]; do i=$((i + 1)); done";
+    let delays = delays_beside(&format!(
+        "n=0; while [ $n -lt 30 ]; do n=$((n + 1)); {burst}; sleep 0.002; done"
+    ));
+    assert!(delays.mean >= LONG_MEAN_DELAY, "{delays}");
 }
