@@ -6,13 +6,11 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use crate::common::packets::*;
-use crate::common::{PacketSocket, Pair, privileged};
+use crate::common::{PATIENCE, PacketSocket, Pair, privileged};
 use ringside_bpf::{Error, IngressDrop, Neighbours, Reflect, Reflector, Sink, Verdict, XdpMode, dry_run};
 
 /// Until nothing is expected to come any more.
 const WAIT: Duration = Duration::from_millis(300);
-/// A request for an address that was lost is repeated after a second.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 fn receiver(pair: &Pair) -> UdpSocket {
     pair.right.enter(|_| UdpSocket::bind("10.77.0.2:4242").unwrap())

@@ -3,14 +3,16 @@
 //! A tracer sees the whole machine: `scripts/run-tests` runs these when nothing else runs.
 
 use std::net::UdpSocket;
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use crate::common::packets::*;
-use crate::common::{LEAST, Pair, privileged, with_only};
+use crate::common::{LEAST, PATIENCE, Pair, privileged, with_only};
 use ringside_bpf::{Error, Generator, GeneratorOptions, TraceEvent, TraceOptions, TraceReader, Tracer};
 use ringside_measure::probe::{Clock, HEADER_LEN, Kind, Probe, SHORT_LEN, ShortProbe};
 use ringside_measure::trace::Point;
+use ringside_netlab::wait_until;
 
 const SESSION: u32 = 0x5e55_1071;
 
@@ -45,6 +47,17 @@ fn options() -> TraceOptions {
 fn told(reader: &TraceReader) -> Vec<TraceEvent> {
     thread::sleep(Duration::from_millis(20));
     reader.read().unwrap().0
+}
+
+/// What is told until `is_all` holds of it, and a moment later.
+fn told_until(reader: &TraceReader, mut is_all: impl FnMut(&[TraceEvent]) -> bool) -> Vec<TraceEvent> {
+    let mut events = Vec::new();
+    wait_until(PATIENCE, || {
+        events.extend(reader.read().unwrap().0);
+        is_all(&events)
+    });
+    events.extend(told(reader));
+    events
 }
 
 fn sequences(events: &[TraceEvent], point: Point) -> Vec<u64> {
@@ -124,7 +137,9 @@ fn a_probe_is_found_whatever_is_around_it() {
         assert_eq!(ran.transmitted, 1, "{ran:?}");
     }
     let expected: Vec<u64> = frames.iter().filter_map(|(found, _)| *found).collect();
-    let events = told(&reader);
+    let events = told_until(&reader, |events| {
+        sequences(events, Point::Stack).len() >= expected.len()
+    });
     assert_eq!(sequences(&events, Point::Stack), expected, "{events:#?}");
     let (index, here) = pair.right.enter(|index| (index, namespace()));
     for event in events.iter().filter(|event| event.point == Point::Stack as u8) {
@@ -247,38 +262,53 @@ fn a_task_that_is_watched_is_told_of() {
     if !privileged() {
         return;
     }
-    let (sender, receiver) = std::sync::mpsc::channel::<()>();
-    let (tell, told_id) = std::sync::mpsc::channel();
+    let (wake, woken) = mpsc::channel();
+    let (answer, answers) = mpsc::channel();
     let sleeper = thread::spawn(move || {
-        tell.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
-        while receiver.recv().is_ok() {}
+        while woken.recv().is_ok() {
+            answer.send(rustix::thread::gettid()).unwrap();
+        }
     });
-    let task = u32::try_from(told_id.recv().unwrap()).unwrap();
-    let changes = |tasks: bool| {
+    let round = || {
+        wake.send(()).unwrap();
+        answers.recv().unwrap()
+    };
+    let task = u32::try_from(round().as_raw_nonzero().get()).unwrap();
+    let changes = |tasks: bool, is_all: fn(&[TraceEvent]) -> bool| {
         let mut tracer = Tracer::load(TraceOptions { tasks, ..options() }).unwrap();
         assert_eq!(tracer.watches(), tasks);
         tracer.watch(task).unwrap();
         let reader = tracer.reader().unwrap();
         tracer.attach().unwrap();
-        for _ in 0..3 {
-            thread::sleep(Duration::from_millis(5));
-            sender.send(()).unwrap();
-        }
-        thread::sleep(Duration::from_millis(5));
-        let mut events = told(&reader);
-        let is_other = |event: &TraceEvent| event.point >= TraceEvent::TASK_WOKEN && event.extra[0] != u64::from(task);
+        let mut rounds = 0;
+        // The task may lose its CPU to others, before it sleeps or before it answers.
+        let events = told_until(&reader, |events| {
+            round();
+            rounds += 1;
+            rounds >= 3 && is_all(events)
+        });
+        let is_other = |event: &TraceEvent| is_change(event) && event.extra[0] != u64::from(task);
         assert!(!events.iter().any(is_other), "{events:?}");
-        events.retain(|event| event.point >= TraceEvent::TASK_WOKEN);
-        events.sort_by_key(|event| event.ns);
-        let points: Vec<u8> = events.iter().map(|event| event.point).collect();
-        points
+        events
     };
-    assert!(changes(false).is_empty());
-    let points = changes(true);
-    let once = [TraceEvent::TASK_WOKEN, TraceEvent::TASK_ON, TraceEvent::TASK_OFF];
-    // It may lose its CPU to others in between.
-    let is_once = |at: usize| points[at..].starts_with(&once);
-    assert!((0..points.len()).filter(|at| is_once(*at)).count() >= 2, "{points:?}");
-    drop(sender);
+    let events = changes(false, |_| true);
+    assert!(!events.iter().any(is_change), "{events:?}");
+    let events = changes(true, |events| rounds_in(events) >= 2);
+    assert!(rounds_in(&events) >= 2, "{events:?}");
+    drop(wake);
     sleeper.join().unwrap();
+}
+
+/// Whether an event is one of a task.
+fn is_change(event: &TraceEvent) -> bool {
+    event.point >= TraceEvent::TASK_WOKEN
+}
+
+/// How often a task was woken up, got a CPU and was off it, with nothing in between.
+fn rounds_in(events: &[TraceEvent]) -> usize {
+    let mut changes: Vec<&TraceEvent> = events.iter().filter(|event| is_change(event)).collect();
+    changes.sort_by_key(|event| event.ns);
+    let points: Vec<u8> = changes.iter().map(|event| event.point).collect();
+    let round = [TraceEvent::TASK_WOKEN, TraceEvent::TASK_ON, TraceEvent::TASK_OFF];
+    points.windows(round.len()).filter(|three| *three == round).count()
 }

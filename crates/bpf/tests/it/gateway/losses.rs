@@ -1,7 +1,6 @@
 //! What the kernel drops after the verdict: every packet that was sent on has come, or is counted as lost.
 
 use std::fs;
-use std::time::Duration;
 
 use ringside_bpf::gateway::{GatewayProgram, Outcome};
 use ringside_bpf::{Error, Generator, GeneratorOptions, Link, Neighbours, Sink, XdpMode};
@@ -9,13 +8,10 @@ use ringside_netlab::wait_until;
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketType, socket};
 
-use crate::common::{LEAST, Pair, privileged, settled, with_only};
+use crate::common::{LEAST, PATIENCE, Pair, privileged, settled, with_only};
 use crate::gateway::bed::{Bed, LOOPBACK, Wanted, in_namespace};
 use crate::gateway::fixtures::udp;
 use crate::gateway::pinned::Bpffs;
-
-/// Far more than packets on their way take to be counted.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A gateway's program at the right end, which knows all and is attached there, but for its worker, and its link. `second`: the index of its
 /// second interface.
