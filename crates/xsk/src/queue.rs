@@ -64,8 +64,9 @@ pub struct Queue {
     bursts: u32,
     /// Something on the TX ring may still need a kick.
     unsent: bool,
-    /// The TX side made no progress in the last pass; since when, if not in the one before either.
-    stalled: Option<Option<Instant>>,
+    /// The TX side made no progress in the last pass; from when to when it was looked at, if it made
+    /// none in the pass before, either.
+    stalled: Option<Option<(Instant, Instant)>>,
     stall_timeout: Duration,
     poison: Option<Violation>,
     link: Arc<Link>,

@@ -409,11 +409,16 @@ impl Queue {
     #[cold]
     pub(super) fn no_progress(&mut self, last: Answer) -> Result<(), Error> {
         // The clock is not asked at the first time: a driver that is awake takes what is left in a moment.
-        let Some(since) = &mut self.stalled else {
+        let Some(stall) = &mut self.stalled else {
             self.stalled = Some(None);
             return Ok(());
         };
-        let waited = since.get_or_insert_with(Instant::now).elapsed();
+        let now = Instant::now();
+        let (since, looked) = stall.get_or_insert((now, now));
+        // Until the look before this one: this thread may have had no CPU since, or the process was
+        // stopped.
+        let waited = looked.duration_since(*since);
+        *looked = now;
         if waited < self.stall_timeout {
             std::hint::spin_loop();
             return Ok(());

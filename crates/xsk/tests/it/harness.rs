@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::common::PATIENCE;
 use ringside_netlab::testing::{pause, retry};
+use ringside_netlab::wait_until;
 use ringside_xsk::testing::{Harness, Kernel, Ring, Words, umem};
 use ringside_xsk::{Error, Path, Queue, QueueOptions, Violation, Wait};
 
@@ -122,6 +123,32 @@ fn a_sleeping_kernel_is_woken() {
     assert_eq!(kernel.wakeups(), 1, "whatever the flag says");
 }
 
+/// A process that was stopped looks at the ring again before it reports a stall.
+#[test]
+fn a_stall_is_two_looks_without_progress_that_are_far_apart() {
+    const STALL: Duration = Duration::from_millis(500);
+    let (mut queue, mut kernel) = open(QueueOptions::new().frames(16).stall_timeout(STALL));
+    assert_eq!(queue.send_with(3, |slot| assert!(slot.write(&[1; 60]))).unwrap(), 3);
+    assert!(queue.recv(Wait::Spin).unwrap().is_empty());
+    std::thread::sleep(STALL);
+    assert!(
+        queue.recv(Wait::Spin).unwrap().is_empty(),
+        "the first look after a pause"
+    );
+    assert_eq!(kernel.take(2), 2);
+    kernel.complete(2);
+    assert!(queue.recv(Wait::Spin).unwrap().is_empty(), "the kernel goes on");
+    let stalled = wait_until(PATIENCE, || match queue.recv(Wait::Spin) {
+        Ok(_) => false,
+        Err(Error::NoProgress { waited, pending, .. }) => {
+            assert!(waited >= STALL && pending == 1, "{pending} for {waited:?}");
+            true
+        }
+        Err(error) => panic!("{error}"),
+    });
+    assert!(stalled);
+}
+
 /// A zero-copy driver sleeps over an empty fill ring.
 #[test]
 fn a_driver_that_sleeps_over_the_fill_ring_is_woken() {
@@ -180,7 +207,9 @@ fn frames_wander_between_queues_of_one_umem() {
 #[test]
 fn a_kernel_on_another_thread() {
     const PACKETS: u32 = 20_000;
-    let (mut queue, mut kernel) = open(QueueOptions::new().frames(32).batch(7));
+    // The other thread may have no CPU for a while.
+    let options = QueueOptions::new().frames(32).batch(7).stall_timeout(PATIENCE);
+    let (mut queue, mut kernel) = open(options);
     let thread = std::thread::spawn(move || {
         let (mut delivered, mut seen) = (0_u32, 0_u32);
         while seen < PACKETS {

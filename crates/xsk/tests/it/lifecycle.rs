@@ -3,6 +3,7 @@
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::common::conformance::{Case, OTHER, row, row_on, usual};
@@ -294,14 +295,20 @@ fn a_panic_in_a_worker_leaves_nothing_behind() {
             let mut port = open(&lab.b, path, |port| port);
             let mut sender = sender(&lab.a);
             send_numbers(sender.queues_mut().nth(1).unwrap(), 0..20, &lab.a, &lab.b);
+            let came = AtomicBool::new(false);
             std::thread::scope(|scope| {
                 for queue in port.queues_mut() {
+                    let came = &came;
                     scope.spawn(move || {
-                        let mut burst = queue.recv(Wait::Poll(Duration::from_millis(300))).unwrap();
-                        for mut packet in &mut burst {
-                            packet.send();
-                            assert!(packet.is_a_surprise(), "on purpose");
-                        }
+                        wait_until(PATIENCE, || {
+                            let mut burst = queue.recv(Wait::Poll(Duration::from_millis(50))).unwrap();
+                            for mut packet in &mut burst {
+                                came.store(true, Ordering::Relaxed);
+                                packet.send();
+                                assert!(packet.is_a_surprise(), "on purpose");
+                            }
+                            came.load(Ordering::Relaxed)
+                        });
                     });
                 }
             });
