@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use crate::common::{Done, PATIENCE, Running, assert_clean, lab, settings, start, start_receiver};
+use crate::common::{Done, PATIENCE, Running, assert_clean, lab, settings, start, start_receiver, unwrapped};
 use ringside_netlab::testing::is_root;
 use ringside_netlab::{End, Lab, wait_until};
 
@@ -53,7 +53,7 @@ fn is_attached(end: &End) -> bool {
 
 /// Without the breaks of its lines.
 fn told(done: &Done) -> String {
-    done.out.split_whitespace().collect::<Vec<_>>().join(" ")
+    unwrapped(&done.out)
 }
 
 fn signal(pid: u32, signal: i32) {

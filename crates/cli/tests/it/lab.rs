@@ -29,7 +29,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::common;
-use crate::common::{Done, PATIENCE, Running};
+use crate::common::{Done, PATIENCE, Running, unwrapped};
 use ringside_measure::latency::Latency;
 use ringside_measure::schema::{Document, LabCell, LabResult, LatencyKind, LoadKind, Outcome};
 use ringside_netlab::testing::is_root;
@@ -154,11 +154,6 @@ fn run_quietly(scratch: &Scratch) -> (Done, LabResult) {
     let (done, result) = run_whole(scratch, PATIENCE);
     quiet(&result);
     (done, result)
-}
-
-/// A text whose paragraphs were wrapped for people, as one line.
-fn unwrapped(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// That `ringside lab check` found a file right and the machine lacking, which is no failure of its own; what it said, as one line.

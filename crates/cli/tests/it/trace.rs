@@ -350,12 +350,12 @@ fn listen(session: u32, seconds: f64) -> TraceResult {
     result(&done)
 }
 
-fn only(result: &TraceResult) -> &TracedPath {
+fn only(result: &TraceResult) -> Result<&TracedPath, Off> {
     let [path] = &result.paths[..] else {
         panic!("{result:#?}")
     };
-    check(path).unwrap_or_else(|why| panic!("{why}"));
-    path
+    check(path)?;
+    Ok(path)
 }
 
 /// Packets wait in the socket of a receiver that does something else; of one that waits for them they do not.
@@ -375,7 +375,7 @@ fn a_sleeping_receiver_is_found_in_the_socket() {
     let every = Duration::from_millis(2);
     measured(|| {
         let prompt = while_probes_flow(41, &sender, every, || drop(take()), || listen(41, 0.5));
-        let path = only(&prompt);
+        let path = only(&prompt)?;
         assert_eq!(path.end, Some(Point::Copy), "the kernel's last point: {path:#?}");
         assert_eq!(
             (path.sent_packets, path.received_packets, path.cost.is_none()),
@@ -394,7 +394,7 @@ fn a_sleeping_receiver_is_found_in_the_socket() {
     };
     measured(|| {
         let slept = while_probes_flow(42, &sender, every, lazy, || listen(42, 0.6));
-        check_delay(only(&slept), Stage::From(Point::Ready), 4.0)
+        check_delay(only(&slept)?, Stage::From(Point::Ready), 4.0)
     });
 }
 
@@ -420,7 +420,7 @@ fn a_slow_forwarder_is_found_between_the_hops() {
     };
     measured(|| {
         let traced = while_probes_flow(43, &sender, Duration::from_millis(6), forward, || listen(43, 0.7));
-        let path = only(&traced);
+        let path = only(&traced)?;
         assert!(path.stages.iter().any(|stage| stage.hop == 1), "{path:#?}");
         check_delay(path, Stage::Relay, 3.0)
     });
@@ -443,7 +443,7 @@ fn a_slow_forwarder_with_xdp_sockets_is_found_between_the_hops() {
     };
     measured(|| {
         let traced = while_probes_flow(44, &sender, Duration::from_millis(6), take, || listen(44, 0.7));
-        check_delay(only(&traced), Stage::Relay, 3.5)
+        check_delay(only(&traced)?, Stage::Relay, 3.5)
     });
     forwarder.interrupt().good();
     assert_clean(&row.left.b);
@@ -482,7 +482,7 @@ fn a_hog_on_the_receivers_cpu_is_found_in_the_wake_up_and_named() {
                 .good()
         });
         let result = result(&done);
-        let path = only(&result);
+        let path = only(&result)?;
         check_delay(path, Stage::From(Point::Waking), 1.0)?;
         let slow = path.slow.as_ref().expect("a slowest packet");
         // Another task that takes the CPU for longer at a time may be named instead.

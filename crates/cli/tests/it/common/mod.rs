@@ -226,6 +226,11 @@ pub fn port(end: &End, with: impl FnOnce(PortBuilder) -> PortBuilder + Send) -> 
     end.run(|| with(builder).open()).expect("port opens")
 }
 
+/// A text whose paragraphs are wrapped, as one line. Where they are wrapped depends on the figures.
+pub fn unwrapped(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// All counted losses.
 pub fn losses(result: &RunResult) -> u64 {
     result.packets.losses.iter().map(|loss| loss.count).sum()

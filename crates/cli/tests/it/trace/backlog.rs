@@ -64,7 +64,7 @@ fn a_wait_on_a_backlog_is_a_stage_where_there_is_one() {
             let (traced, cpus) = while_probes_flow(session, &sender, every, take, || {
                 (listen(session, 0.4), cpus_of(session))
             });
-            let path = only(&traced);
+            let path = only(&traced)?;
             expect(path.traced_packets >= 20, format_args!("{path:#?}"))?;
             expect(!cpus.is_empty(), "nothing was recorded")?;
             assert_eq!(path.end, Some(Point::Copy), "{path:#?}");
@@ -149,7 +149,7 @@ pub(super) fn with_others(session: u32, sender: &UdpSocket, others: &UdpSocket, 
 
 /// The socket tells of nearly every probe.
 pub(super) fn all_are_told(traced: &TraceResult) {
-    let path = only(traced);
+    let path = only(traced).unwrap();
     let told = path
         .stages
         .iter()

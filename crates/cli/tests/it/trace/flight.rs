@@ -12,7 +12,7 @@ fn the_flight_recorder_stops_and_shows_what_went_on() {
     let done = running.end().good();
     assert!(done.took < Duration::from_secs(10), "{done:#?}");
     let result = result(&done);
-    let path = only(&result);
+    let path = only(&result).unwrap();
     assert_eq!(path.traced_packets, 1, "{path:#?}");
     let record = path.recorded.as_ref().expect("a record");
     let whole = path.whole.expect("a packet");
@@ -98,7 +98,7 @@ fn the_flight_recorder_waits_for_the_packet_that_takes_too_long() {
     let done = running.end().good();
     assert!(begun.elapsed() < Duration::from_secs(20), "{done:#?}");
     let result = result(&done);
-    let path = only(&result);
+    let path = only(&result).unwrap();
     let record = path.recorded.as_ref().expect("a record");
     assert_eq!((record.session, record.sequence), (71, SLOW), "{record:#?}");
     assert_eq!(record.bound_ns, nanos(bound));
@@ -133,7 +133,7 @@ fn stages_add_up_to_what_a_receiver_of_others_measures() {
             .collect();
         let done = running.end().good();
         let result = result(&done);
-        let path = only(&result);
+        let path = only(&result)?;
         let longest = *times.iter().max().expect("times");
         // The recorder takes one that stands still for longer for two.
         expect(longest < 1_000_000_000, format_args!("{longest} ns: {path:#?}"))?;
@@ -169,7 +169,7 @@ fn a_packet_that_waits_for_long_is_one_packet() {
     let _before = flow.one(0, Duration::ZERO);
     let (from, to) = flow.one(1, WAIT);
     let result = result(&running.end().good());
-    let path = only(&result);
+    let path = only(&result).unwrap();
     let record = path.recorded.as_ref().expect("a record");
     assert_eq!((record.session, record.sequence), (73, 1), "{record:#?}");
     assert!((nanos(WAIT)..=to - from).contains(&record.whole_ns), "{record:#?}");

@@ -82,7 +82,7 @@ fn interrupts_and_soft_interrupts_of_others_are_named() {
         for _ in 0..RUNS {
             let running = tool("trace --lab veth --rate 200 --cpus 0,1 -t 1.2 --no-cost --json");
             let traced = result(&running.end().good());
-            let slow = only(&traced).slow.clone().expect("a slowest packet");
+            let slow = only(&traced).unwrap().slow.clone().expect("a slowest packet");
             all.extend(slow.culprits);
             if received(&all) && !of_devices(&all).is_empty() {
                 break;
@@ -123,7 +123,7 @@ fn exits() -> (Vec<Culprit>, u64) {
     let traced = result(&running.end().good());
     // Ticks of 10 ms.
     let percent = (idle() - before) * 1000 / u64::try_from(begun.elapsed().as_millis()).expect("short").max(1);
-    let slow = only(&traced).slow.clone().expect("a slowest packet");
+    let slow = only(&traced).unwrap().slow.clone().expect("a slowest packet");
     let all = slow
         .culprits
         .into_iter()

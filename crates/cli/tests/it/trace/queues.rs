@@ -23,7 +23,7 @@ fn a_reader_that_never_sleeps_has_each_packet_at_once() {
     let every = Duration::from_millis(10);
     measured(|| {
         let traced = while_probes_flow(45, &sender, every, take, || listen(45, 2.4));
-        let path = only(&traced);
+        let path = only(&traced)?;
         assert_eq!(path.end, Some(Point::Copy), "{path:#?}");
         // Counted wrongly by one it would be the time from one packet to the next.
         expect(
