@@ -64,8 +64,8 @@ pub struct Queue {
     bursts: u32,
     /// Something on the TX ring may still need a kick.
     unsent: bool,
-    /// The TX side made no progress in the last pass; from when to when it was looked at, if it made
-    /// none in the pass before, either.
+    /// The TX side made no progress in the last pass. After two such passes: the time of the first
+    /// of these looks, and of the last.
     stalled: Option<Option<(Instant, Instant)>>,
     stall_timeout: Duration,
     poison: Option<Violation>,

@@ -49,12 +49,12 @@ fn told(reader: &TraceReader) -> Vec<TraceEvent> {
     reader.read().unwrap().0
 }
 
-/// What is told until `is_all` holds of it, and a moment later.
-fn told_until(reader: &TraceReader, mut is_all: impl FnMut(&[TraceEvent]) -> bool) -> Vec<TraceEvent> {
+/// Reads events until `done` is true of all of them, and those of the next 20 ms.
+fn read_until(reader: &TraceReader, mut done: impl FnMut(&[TraceEvent]) -> bool) -> Vec<TraceEvent> {
     let mut events = Vec::new();
     wait_until(PATIENCE, || {
         events.extend(reader.read().unwrap().0);
-        is_all(&events)
+        done(&events)
     });
     events.extend(told(reader));
     events
@@ -137,7 +137,7 @@ fn a_probe_is_found_whatever_is_around_it() {
         assert_eq!(ran.transmitted, 1, "{ran:?}");
     }
     let expected: Vec<u64> = frames.iter().filter_map(|(found, _)| *found).collect();
-    let events = told_until(&reader, |events| {
+    let events = read_until(&reader, |events| {
         sequences(events, Point::Stack).len() >= expected.len()
     });
     assert_eq!(sequences(&events, Point::Stack), expected, "{events:#?}");
@@ -274,37 +274,37 @@ fn a_task_that_is_watched_is_told_of() {
         answers.recv().unwrap()
     };
     let task = u32::try_from(round().as_raw_nonzero().get()).unwrap();
-    let changes = |tasks: bool, is_all: fn(&[TraceEvent]) -> bool| {
+    let trace = |tasks: bool, done: fn(&[TraceEvent]) -> bool| {
         let mut tracer = Tracer::load(TraceOptions { tasks, ..options() }).unwrap();
         assert_eq!(tracer.watches(), tasks);
         tracer.watch(task).unwrap();
         let reader = tracer.reader().unwrap();
         tracer.attach().unwrap();
         let mut rounds = 0;
-        // The task may lose its CPU to others, before it sleeps or before it answers.
-        let events = told_until(&reader, |events| {
+        // The task may lose its CPU in a round, which is incomplete then.
+        let events = read_until(&reader, |events| {
             round();
             rounds += 1;
-            rounds >= 3 && is_all(events)
+            rounds >= 3 && done(events)
         });
         let is_other = |event: &TraceEvent| is_change(event) && event.extra[0] != u64::from(task);
         assert!(!events.iter().any(is_other), "{events:?}");
         events
     };
-    let events = changes(false, |_| true);
+    let events = trace(false, |_| true);
     assert!(!events.iter().any(is_change), "{events:?}");
-    let events = changes(true, |events| rounds_in(events) >= 2);
+    let events = trace(true, |events| rounds_in(events) >= 2);
     assert!(rounds_in(&events) >= 2, "{events:?}");
     drop(wake);
     sleeper.join().unwrap();
 }
 
-/// Whether an event is one of a task.
+/// Whether a watched task was woken up, got a CPU, or lost it.
 fn is_change(event: &TraceEvent) -> bool {
     event.point >= TraceEvent::TASK_WOKEN
 }
 
-/// How often a task was woken up, got a CPU and was off it, with nothing in between.
+/// Number of complete rounds: the task was woken up, got a CPU and left it, with no other change.
 fn rounds_in(events: &[TraceEvent]) -> usize {
     let mut changes: Vec<&TraceEvent> = events.iter().filter(|event| is_change(event)).collect();
     changes.sort_by_key(|event| event.ns);

@@ -290,7 +290,7 @@ fn a_round_trip_takes_both_delays_at_least() {
         // Asked for and late is what it took.
         let sum = asked.mean_ns + back.late.unwrap().mean_ns;
         assert!((sum - held.mean_ns).abs() < 1.0, "{sum} {held:?}");
-        // The box wakes up twice for a probe, the answering and the asking host once each.
+        // Each probe wakes up the box twice, and each host once.
         let most = Duration::from_millis(7) + 4 * LONG_DELAY;
         expect(
             Duration::from_nanos(rtt.min_ns) < most,

@@ -145,8 +145,8 @@ fn check_delay(path: &TracedPath, stage: Stage, at_least_ms: f64) -> Result<(), 
     Ok(())
 }
 
-/// Checks that turns without tracing have no events, that turns with it have several for each packet,
-/// and that both have packets, at most as many as arrived.
+/// Checks that turns without tracing have no events, that turns with it have several for each
+/// packet, and that both have packets, at most as many as arrived.
 fn check_cost(path: &TracedPath) {
     let Some(cost) = &path.cost else { return };
     let what = format!("{path:#?}");

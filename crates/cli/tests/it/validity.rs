@@ -80,8 +80,8 @@ fn a_changed_clock_source_makes_a_result_invalid() {
     // Told, and no failure.
     let done = run("").good();
     let words = "the kernel changed its clock source from tsc to hpet";
-    let told = unwrapped(&done.out);
-    assert!(told.contains("INVALID: ") && told.contains(words), "{told}");
+    let text = unwrapped(&done.out);
+    assert!(text.contains("INVALID: ") && text.contains(words), "{text}");
     // A failure where it is asked for, with the whole result all the same.
     let done = run(" --json --require-valid");
     let message = done.bad();

@@ -107,8 +107,8 @@ impl Book {
         outcomes
     }
 
-    /// Passes changes to the data path. Updates the sizes first: it reads from them whether there are
-    /// rules.
+    /// Passes changes to the data path. Updates the sizes first: it reads from them whether there
+    /// are rules.
     fn tell(&self, applied: &Applied) {
         self.tell_sizes();
         if !applied.networks.is_empty() {

@@ -20,8 +20,8 @@ const MAX_REPEATS: u32 = 2;
 const SLEEP: Duration = Duration::from_millis(2);
 /// Wake-up delay that counts as a disturbance: much longer than the scheduling delay under load.
 pub const LONG_DELAY: Duration = Duration::from_millis(30);
-/// Mean wake-up delay that counts as a disturbance. It is about 0.1 ms on an idle machine. Delays far
-/// below [`LONG_DELAY`] add up in a packet's time if each wake-up on its way has one.
+/// Mean wake-up delay that counts as a disturbance: ten times that of an idle machine. A packet
+/// that needs several wake-ups has the sum of their delays.
 const LONG_MEAN_DELAY: Duration = Duration::from_millis(1);
 
 /// A time or a rate outside of its limits.
@@ -49,8 +49,8 @@ pub fn expect(holds: bool, message: impl Display) -> Result<(), Off> {
 /// Runs a measurement and returns its result.
 ///
 /// A run checks its times and rates with [`expect`]. If a value is outside of its limits and this
-/// process lost a CPU during the run, for 30 ms or more at a time or for 1 ms or more per wake-up on
-/// average, the measurement is repeated, at most twice.
+/// process lost a CPU during the run, the measurement is repeated, at most twice. Lost means: for
+/// 30 ms or more at a time, or for 1 ms or more per wake-up on average.
 /// Each repeat is printed and appended to the file that [`REPEATS`] names. A run asserts counts,
 /// order and structure itself: a panic is never repeated.
 ///

@@ -26,8 +26,8 @@ fn runs(off: u32, is_disturbed: bool) -> (u32, Vec<String>, Result<u32, String>)
 #[test]
 fn repeats_disturbed_run_twice_at_most() {
     assert_eq!(runs(0, true), (1, vec![], Ok(1)));
-    let reasons =
-        [1, 2].map(|run| format!("run {run} is off in detail; CPU 3 was unavailable for 30 ms (0.1 ms per wake-up)"));
+    let delays = "CPU 3 was unavailable for 30 ms (0.1 ms per wake-up)";
+    let reasons = [1, 2].map(|run| format!("run {run} is off in detail; {delays}"));
     assert_eq!(runs(2, true), (3, reasons.to_vec(), Ok(3)));
     let (count, recorded, outcome) = runs(3, true);
     assert_eq!((count, recorded.len()), (3, 2));
@@ -92,7 +92,7 @@ fn delays_beside(script: &str) -> Delays {
     watch.disturbance().expect("a disturbance")
 }
 
-// The loops of the scripts are finite: a process of the same priority on this CPU could not stop them.
+// The scripts' loops are finite: a process of the same priority on this CPU could not stop them.
 
 #[test]
 fn detects_real_time_process() {

@@ -415,8 +415,7 @@ impl Queue {
         };
         let now = Instant::now();
         let (since, looked) = stall.get_or_insert((now, now));
-        // Until the look before this one: this thread may have had no CPU since, or the process was
-        // stopped.
+        // The time since the previous look does not count: this thread may have had no CPU.
         let waited = looked.duration_since(*since);
         *looked = now;
         if waited < self.stall_timeout {

@@ -123,7 +123,8 @@ fn a_sleeping_kernel_is_woken() {
     assert_eq!(kernel.wakeups(), 1, "whatever the flag says");
 }
 
-/// A process that was stopped looks at the ring again before it reports a stall.
+/// After a pause, as of a stopped process, the queue looks at the ring twice before it reports a
+/// stall.
 #[test]
 fn a_stall_is_two_looks_without_progress_that_are_far_apart() {
     const STALL: Duration = Duration::from_millis(500);
@@ -137,7 +138,7 @@ fn a_stall_is_two_looks_without_progress_that_are_far_apart() {
     );
     assert_eq!(kernel.take(2), 2);
     kernel.complete(2);
-    assert!(queue.recv(Wait::Spin).unwrap().is_empty(), "the kernel goes on");
+    assert!(queue.recv(Wait::Spin).unwrap().is_empty(), "the kernel made progress");
     let stalled = wait_until(PATIENCE, || match queue.recv(Wait::Spin) {
         Ok(_) => false,
         Err(Error::NoProgress { waited, pending, .. }) => {
@@ -207,7 +208,7 @@ fn frames_wander_between_queues_of_one_umem() {
 #[test]
 fn a_kernel_on_another_thread() {
     const PACKETS: u32 = 20_000;
-    // The other thread may have no CPU for a while.
+    // On a busy machine the other thread may have no CPU for seconds.
     let options = QueueOptions::new().frames(32).batch(7).stall_timeout(PATIENCE);
     let (mut queue, mut kernel) = open(options);
     let thread = std::thread::spawn(move || {

@@ -16,8 +16,8 @@ use rustix::net::sockopt::{Timeout, set_socket_recv_buffer_size_force, set_socke
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketType, recv, socket};
 use rustix::thread::{CapabilitySet, CpuSet, capabilities, sched_setaffinity, set_capabilities};
 
-/// Much longer than packets take to arrive and to be counted, and a lost request for an address takes
-/// to be repeated.
+/// Much longer than packets take to arrive and to be counted. A lost ARP request is repeated after
+/// a second.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// Both ends have this name, each in its namespace.
 pub(crate) const DEVICE: &str = "veth0";

@@ -226,7 +226,7 @@ pub fn port(end: &End, with: impl FnOnce(PortBuilder) -> PortBuilder + Send) -> 
     end.run(|| with(builder).open()).expect("port opens")
 }
 
-/// A text whose paragraphs are wrapped, as one line. Where they are wrapped depends on the figures.
+/// Joins the lines of a wrapped text. The position of line breaks depends on the figures in it.
 pub fn unwrapped(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

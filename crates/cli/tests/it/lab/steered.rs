@@ -125,10 +125,10 @@ fn probes_are_steered_and_classes_sent_by_schedule() {
         // No difference between two turns.
         let jitter = cell.latency.jitter.expect("two turns");
         assert_eq!(jitter.differences + 2, cell.probes.received, "{cell:#?}");
-        let told = unwrapped(&done.err);
+        let text = unwrapped(&done.err);
         assert!(
-            told.contains("; jitter ") && told.contains(" by RFC 3550 and "),
-            "{told}"
+            text.contains("; jitter ") && text.contains(" by RFC 3550 and "),
+            "{text}"
         );
     }
     assert_eq!(right.latency.jitter, None);

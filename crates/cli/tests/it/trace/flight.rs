@@ -28,8 +28,8 @@ fn the_flight_recorder_stops_and_shows_what_went_on() {
     assert!(done.err.contains("Stopped: packet"), "{done:#?}");
 }
 
-/// Sends probes from one socket to another in one thread, which sleeps between a probe's send and its
-/// receive.
+/// Sends probes from one socket to another in one thread, which sleeps between a probe's send and
+/// its receive.
 struct Lockstep {
     session: u32,
     sender: UdpSocket,
