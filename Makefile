@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-guests test-fleet mutants audit fuzz bench cost install uninstall check fmt docs clean root packages
+.PHONY: help setup build demo test test-guests test-fleet mutants audit fuzz bench cost install install-lib uninstall check fmt docs clean root packages
 
 help: ## list the targets
 	@echo "Ringside: make TARGET, as root where it says so"
@@ -58,6 +58,10 @@ bench: root packages ## compare with other AF_XDP programs and crates, side by s
 
 install: packages ## install the tool with its man pages, the gateway, and libringside for C: PREFIX (/usr/local), DESTDIR, …
 	@scripts/install
+
+install-lib: ## install libringside for C alone: headers, libraries, pkg-config file; PREFIX, DESTDIR, … as above
+	@scripts/setup --build
+	@scripts/install --lib
 
 uninstall: ## remove what install put there, with the same variables
 	@scripts/install --uninstall

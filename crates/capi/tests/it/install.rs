@@ -85,7 +85,13 @@ fn everything_is_where_it_belongs() {
             real.canonicalize().expect("the library")
         );
     }
-    assert!(lib.join("libringside.a").exists() && installed.root.join("include/ringside/ringside.h").exists());
+    assert!(lib.join("libringside.a").exists());
+    for header in ["ringside.h", "hints.h", "nic.h"] {
+        assert!(
+            installed.root.join("include/ringside").join(header).exists(),
+            "{header}"
+        );
+    }
     let dynamic = Command::new("readelf")
         .arg("-d")
         .arg(&real)
@@ -111,6 +117,28 @@ fn everything_is_where_it_belongs() {
         .output()
         .expect("it starts");
     assert!(!relative.status.success());
+    std::fs::remove_dir_all(folder).expect("removed");
+}
+
+#[test]
+fn the_library_is_installed_without_the_programs() {
+    let folder = scratch("lib-only");
+    let root = folder.join("destdir");
+    let from = folder.join("built");
+    std::fs::create_dir(&from).expect("a folder");
+    for library in ["libringside.so", "libringside.a"] {
+        std::fs::copy(built().join(library), from.join(library)).expect("a copy");
+    }
+    for program in ["ringside", "ringside-gateway"] {
+        std::fs::write(from.join(program), "").expect("written");
+    }
+    let done = Installed::script(&root.display().to_string(), Path::new("/usr"))
+        .args(["--lib".as_ref(), "--from".as_ref(), from.as_os_str()])
+        .output();
+    succeeded(&done.expect("it starts"));
+    let usr = root.join("usr");
+    assert!(usr.join("lib/libringside.so").exists() && usr.join("include/ringside/hints.h").exists());
+    assert!(!usr.join("bin").exists() && !usr.join("share").exists());
     std::fs::remove_dir_all(folder).expect("removed");
 }
 
