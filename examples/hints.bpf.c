@@ -2,11 +2,11 @@
 /*
  * An XDP program of one's own that tells when and where a packet was received:
  *
- *	clang -g -O2 -target bpf -I crates/bpf/include -c examples/hints.bpf.c -o hints.bpf.o
+ *	clang -g -O2 -target bpf -idirafter /usr/include/$(uname -m)-linux-gnu \
+ *		-I crates/bpf/include -c examples/hints.bpf.c -o hints.bpf.o
  *	ringside rx eth0 --program hints.bpf.o --hints
  *
- * (With libbpf's headers there, package libbpf-dev; on Debian and Ubuntu also -idirafter
- * /usr/include/$(uname -m)-linux-gnu.)
+ * (With libbpf's headers there, package libbpf-dev; -idirafter is for Debian and Ubuntu.)
  *
  * Short packets get other hints than long ones: the receiver tells them apart by their ids.
  */

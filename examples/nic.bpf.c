@@ -2,7 +2,8 @@
 /*
  * An XDP program of one's own that tells the hash and the VLAN tag that the NIC has:
  *
- *	clang -g -O2 -target bpf -I crates/bpf/include -c examples/nic.bpf.c -o nic.bpf.o
+ *	clang -g -O2 -target bpf -idirafter /usr/include/$(uname -m)-linux-gnu \
+ *		-I crates/bpf/include -c examples/nic.bpf.c -o nic.bpf.o
  *	ringside rx eth0 --program nic.bpf.o --hints
  *
  * (As examples/hints.bpf.c.) It is loaded for that device alone: Linux 6.8, native mode.

@@ -22,9 +22,10 @@ use self::variant::{Access, NAME, NIC_NAME, Wanted};
 /// contradict themselves, or whose queue has no socket go up to the kernel's stack and are counted;
 /// ARP and IPv6 neighbour discovery always go up, except with [`Filter::Wire`].
 ///
-/// Attaching it and filling the XSKMAP is the owner's work, through the two descriptors.
-/// The program has no multi-buffer support: the kernel refuses it, or clamps the MTU, where a frame
-/// may exceed a page.
+/// Attaching it and filling the XSKMAP is the owner's work, through the two descriptors. Packets in
+/// several frames (multi-buffer, Linux 6.6) need a program that was loaded for them
+/// ([`load_multi_buffer`](Self::load_multi_buffer)). With another one the kernel refuses to attach
+/// it, or clamps the MTU, where a frame may exceed a page.
 ///
 /// Needs kernel 5.9 or newer and CAP_BPF with CAP_NET_ADMIN, or root; before kernel 5.18 CAP_PERFMON too. With
 /// CAP_PERFMON it is some nanoseconds per packet faster, for without it the kernel puts speculation barriers into every

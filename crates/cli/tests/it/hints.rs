@@ -7,7 +7,7 @@ use crate::common::{Done, MODES, assert_clean, assert_reconciles, lab, run, star
 use ringside_bpf::UserProgram;
 use ringside_bpf::testing::{EXAMPLE_FILE, NIC_EXAMPLE_FILE, direct};
 use ringside_measure::schema::{FieldHints, HintsResult, LayoutHints, Number};
-use ringside_netlab::testing::is_root;
+use ringside_netlab::testing::{is_root, skip};
 use ringside_xsk::{AttachMode, XdpLink};
 
 fn hints(done: &Done) -> HintsResult {
@@ -240,4 +240,37 @@ fn files_that_are_no_program_are_refused() {
     .refused();
     assert!(both.contains("--filter"), "{both}");
     assert_clean(&lab.b);
+}
+
+/// The lines of a text that run clang, as one types them.
+fn clang_commands(text: &str) -> Vec<String> {
+    let lines = text.lines().map(|line| line.trim_start_matches(" *").trim());
+    let joined = lines.collect::<Vec<_>>().join("\n").replace("\\\n", "");
+    let commands = joined.lines().filter(|line| line.starts_with("clang -"));
+    commands.map(str::to_owned).collect()
+}
+
+#[test]
+fn documented_commands_compile_a_program() {
+    if std::process::Command::new("clang").arg("--version").output().is_err() {
+        return skip("clang (make setup installs it)");
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let object = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("documented-{}.o", std::process::id()));
+    for file in ["docs/hints.md", "examples/hints.bpf.c", "examples/nic.bpf.c"] {
+        let text = std::fs::read_to_string(root.join(file)).unwrap();
+        let commands = clang_commands(&text);
+        assert_eq!(commands.len(), 1, "{file}: {commands:?}");
+        let (command, output) = commands[0].split_once(" -o ").expect("an output");
+        assert!(output.ends_with(".o"), "{file}: {output}");
+        let command = command.replace("my.bpf.c", "examples/hints.bpf.c");
+        let script = format!("{command} -o {}", object.display());
+        let done = std::process::Command::new("sh")
+            .args(["-c", &script])
+            .current_dir(&root)
+            .output();
+        let done = done.expect("a shell");
+        assert!(done.status.success(), "{file}: {script}: {done:?}");
+        std::fs::remove_file(&object).expect("the object");
+    }
 }
