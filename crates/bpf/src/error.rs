@@ -1,7 +1,7 @@
 //! What can go wrong, and what to do about it.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -15,6 +15,16 @@ pub enum Error {
     Load {
         /// The program's name in the kernel.
         program: &'static str,
+        /// What libbpf reported.
+        r#source: io::Error,
+        /// What libbpf and the verifier printed, each line on its own; may be empty.
+        log: String,
+    },
+    /// The kernel or libbpf refused what is in an object file.
+    #[error("loading {}: {source}{}{log}", path.display(), advice(source))]
+    LoadFile {
+        /// The file.
+        path: PathBuf,
         /// What libbpf reported.
         r#source: io::Error,
         /// What libbpf and the verifier printed, each line on its own; may be empty.
@@ -111,6 +121,18 @@ impl Error {
         }
     }
 
+    /// Returns the error with the file that it is about, if it is about loading one.
+    pub(crate) fn of_file(self, path: &Path) -> Self {
+        match self {
+            Self::Load { source, log, .. } => Self::LoadFile {
+                path: path.to_owned(),
+                source,
+                log,
+            },
+            error => error,
+        }
+    }
+
     pub(crate) fn map(program: &'static str, map: &'static str, operation: &'static str, source: io::Error) -> Self {
         Self::Map {
             program,
@@ -124,6 +146,7 @@ impl Error {
     pub fn errno(&self) -> Option<i32> {
         match self {
             Self::Load { source, .. }
+            | Self::LoadFile { source, .. }
             | Self::Map { source, .. }
             | Self::Attach { source, .. }
             | Self::Run { source, .. }

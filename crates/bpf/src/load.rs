@@ -62,6 +62,19 @@ pub(crate) fn own_map<T: Debug>(program: &'static str, map: &MapImpl<'_, T>) -> 
     })
 }
 
+/// Texts of libbpf's own error numbers, which go on where those of the system end (`enum
+/// libbpf_errno`).
+const LIBBPF_ERRORS: [(i32, &str); 5] = [
+    (4000, "libelf cannot read it"),
+    (
+        4001,
+        "it is not a BPF object: compile it with clang -g -O2 -target bpf -c",
+    ),
+    (4003, "it is for machines of the other byte order"),
+    (4005, "it refers to a symbol or a type that is not there"),
+    (4008, "the program is too long"),
+];
+
 /// libbpf-rs keeps the `io::Error` inside its own to itself; only its text tells the number.
 pub(crate) fn os_error(error: &libbpf_rs::Error) -> io::Error {
     let text = format!("{error:#}");
@@ -69,6 +82,10 @@ pub(crate) fn os_error(error: &libbpf_rs::Error) -> io::Error {
         .rsplit_once("(os error ")
         .and_then(|(_, rest)| rest.split_once(')'));
     match number.and_then(|(number, _)| number.parse().ok()) {
+        Some(number @ 4000..) => {
+            let known = LIBBPF_ERRORS.iter().find(|(other, _)| *other == number);
+            io::Error::other(known.map_or(text.clone(), |(_, text)| (*text).to_owned()))
+        }
         Some(number) => io::Error::from_raw_os_error(number),
         None => io::Error::other(text),
     }

@@ -35,8 +35,8 @@ impl UserProgram {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if the file cannot be read, or has no such program or not exactly one XSKMAP; [`Error::Load`] if
-    /// libbpf or the kernel refuse it.
+    /// [`Error::Invalid`] if the file cannot be read, or has no such program or not exactly one
+    /// XSKMAP; [`Error::LoadFile`] if libbpf or the kernel refuse it.
     pub fn load(file: &Path, program: Option<&str>, queues: u32, multi_buffer: bool) -> Result<Self> {
         Self::load_for(file, program, queues, multi_buffer, None)
     }
@@ -65,7 +65,8 @@ impl UserProgram {
         let device = device.filter(|_| asks);
         // A libbpf that is told a name does not make one of the address in memory.
         let name = file.file_stem().and_then(OsStr::to_str).unwrap_or("user");
-        let mut open = load::capture(NAME, || ObjectBuilder::default().name(name)?.open_memory(&object))?;
+        let mut open = load::capture(NAME, || ObjectBuilder::default().name(name)?.open_memory(&object))
+            .map_err(|error| error.of_file(file))?;
         let name = choose(&open, program).map_err(&invalid)?;
         let map = only_xskmap(&open).map_err(&invalid)?;
         let loaded = load::capture(NAME, || {
@@ -90,7 +91,8 @@ impl UserProgram {
                 }
             }
             open.load()
-        })?;
+        })
+        .map_err(|error| error.of_file(file))?;
         let gone = || invalid("libbpf has lost its program or its XSKMAP".into());
         let program = loaded
             .progs()

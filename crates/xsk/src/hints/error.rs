@@ -7,7 +7,7 @@ use super::layout::LONGEST;
 #[non_exhaustive]
 pub enum BtfError {
     /// Something else.
-    #[error("these bytes are no BTF: they start with {magic:#06x} instead of 0xeb9f")]
+    #[error("this is not BTF: it starts with {magic:#06x} instead of 0xeb9f; a BPF object starts with \"\\x7fELF\"")]
     Magic {
         /// The first two bytes.
         magic: u16,
@@ -47,6 +47,14 @@ pub enum BtfError {
     Program {
         /// Why not.
         reason: String,
+    },
+    /// A file in which something is wrong.
+    #[error("{path}: {source}")]
+    InFile {
+        /// The file.
+        path: String,
+        /// What is wrong in it.
+        source: Box<Self>,
     },
     /// A file that cannot be read.
     #[error("{path} cannot be read: {reason}")]

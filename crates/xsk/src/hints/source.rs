@@ -20,13 +20,19 @@ impl Btf {
     ///
     /// # Errors
     ///
-    /// [`BtfError::File`], or as [`object`](Self::object) and [`parse`](Self::parse).
+    /// [`BtfError::File`] if the file cannot be read; [`BtfError::InFile`], with an error of
+    /// [`object`](Self::object) or [`parse`](Self::parse), for what is in it.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, BtfError> {
-        let bytes = read(path.as_ref())?;
-        match bytes.starts_with(&elf::ELFMAG) {
+        let path = path.as_ref();
+        let bytes = read(path)?;
+        let parsed = match bytes.starts_with(&elf::ELFMAG) {
             true => Self::object(&bytes),
             false => Self::parse(bytes),
-        }
+        };
+        parsed.map_err(|error| BtfError::InFile {
+            path: path.display().to_string(),
+            source: Box::new(error),
+        })
     }
 
     /// The BTF of a BPF object that is in memory: its section `.BTF`.

@@ -361,6 +361,9 @@ fn broken_bytes_are_told_apart() {
     ));
     assert!(matches!(Btf::object(&good), Err(BtfError::Object { .. })));
     assert!(matches!(Btf::from_file("/nonexistent"), Err(BtfError::File { .. })));
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    let error = Btf::from_file(manifest).unwrap_err().to_string();
+    assert!(error.starts_with(&format!("{manifest}: this is not BTF")), "{error}");
 }
 
 /// Ids and names of a split BTF go on behind the base's, and lead into it.
