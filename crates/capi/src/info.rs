@@ -74,6 +74,9 @@ pub struct rsd_stats {
     pub tx_invalid_descs: u64,
     /// Times that the kernel found the TX ring empty.
     pub tx_ring_empty: u64,
+    /// Times that the NIC had no frame left to receive into, with zero-copy: it dropped packets
+    /// then, those for the host included.
+    pub rx_starved: u64,
 }
 
 /// Tells what a queue got. `size` is sizeof(struct rsd_queue_info).
@@ -138,6 +141,7 @@ pub unsafe extern "C" fn rsd_queue_stats(queue: *mut rsd_queue, stats: *mut rsd_
             rx_invalid_descs: kernel.rx_invalid_descs,
             tx_invalid_descs: kernel.tx_invalid_descs,
             tx_ring_empty: kernel.tx_ring_empty,
+            rx_starved: own.rx_starved,
         };
         // SAFETY: the caller's promise; numbers of one size have no padding.
         unsafe { copy_struct(&told, stats, size) }?;

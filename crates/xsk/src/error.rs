@@ -15,6 +15,22 @@ use crate::mode::Path;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// A queue was used in a child of `fork()`. Debug builds only.
+    #[error(
+        "{interface} queue {queue} was opened by process {opened_by}, and this is its child {child}: after fork() only \
+         the parent can use it; fork before opening"
+    )]
+    Forked {
+        /// The interface.
+        interface: String,
+        /// The queue.
+        queue: u32,
+        /// The process that opened it.
+        opened_by: u32,
+        /// This process.
+        child: u32,
+    },
+
     /// A setting that the kernel would refuse or that makes no sense.
     #[error("{setting} = {value}: {reason}")]
     Setting {
@@ -203,9 +219,7 @@ pub enum Error {
     },
 
     /// The mode asked for could not be had.
-    #[error(
-        "{interface}: {wanted} was required and could not be had: {reason}; Mode::Auto (--mode auto) takes the next best mode that can be had"
-    )]
+    #[error("{interface}: {wanted} was required and could not be had: {reason}; the mode auto takes the next best one")]
     Mode {
         /// The interface.
         interface: String,

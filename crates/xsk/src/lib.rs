@@ -32,6 +32,7 @@ mod link;
 mod mmap;
 mod mode;
 mod nic_buffers;
+mod opener;
 mod options;
 mod pair;
 mod port;
@@ -70,7 +71,7 @@ pub use queue::{Queue, QueueBuilder, SendError};
 pub use report::{NicReport, PortReport, ProgramReport, QueueReport};
 #[cfg(feature = "attach")]
 pub use ringside_bpf::QueueCounters;
-pub use ringside_nic::{Deferral, Interface, LinkEvent, clock};
+pub use ringside_nic::{Deferral, Interface, LinkEvent, LinkWatch, clock};
 pub use stats::{KernelStats, OwnStats, Stats};
 pub use umem::{Frame, FrameMemory, SharedUmem, SharedUmemBuilder, XDP_HEADROOM};
 pub use wakeup::Wait;

@@ -4,7 +4,7 @@ use ringside_nic::Interface;
 
 use crate::error::Error;
 use crate::mode::Path;
-use crate::options::{Direction, QueueOptions, Sizes};
+use crate::options::{QueueOptions, Sizes};
 use crate::socket::ETHERNET_AND_TWO_TAGS;
 use crate::umem::{Geometry, SharedUmem};
 
@@ -34,21 +34,16 @@ pub(crate) fn sizes(
     if options.frame_size.is_some() || shared.is_some() {
         return Ok(sizes);
     }
-    match cuts(interface, mtu, path, options.direction, &sizes.geometry) {
+    match cuts(interface, mtu, path, &sizes.geometry) {
         Some(_) => Sizes::choose(&options.clone().frame_size(LARGE_FRAME), path, nic_ring, shared),
         None => Ok(sizes),
     }
 }
 
-/// Why packets of the MTU would come in pieces, if they would.
-pub(crate) fn cuts(
-    interface: &Interface,
-    mtu: u32,
-    path: Path,
-    direction: Direction,
-    geometry: &Geometry,
-) -> Option<String> {
-    if path != Path::ZeroCopy || direction == Direction::Transmit || geometry.multi_buffer() {
+/// Why the NIC would deliver packets of the MTU in pieces, if it would. A queue that only transmits
+/// is no exception: the NIC receives the host's packets into its frames.
+pub(crate) fn cuts(interface: &Interface, mtu: u32, path: Path, geometry: &Geometry) -> Option<String> {
+    if path != Path::ZeroCopy || geometry.multi_buffer() {
         return None;
     }
     let (packet, room) = (longest(mtu), geometry.packet_room());

@@ -22,8 +22,13 @@ pub enum Direction {
     Both,
     /// Receive only: no TX ring, all frames serve the fill ring.
     Receive,
-    /// Transmit only: no RX ring, all frames serve the TX ring. No XDP program is needed, except with zero-copy on drivers that send
-    /// so only under one (Intel's): a [`Port`](crate::Port) attaches one that passes all packets on, and its report says so.
+    /// Transmit only: no RX ring. No XDP program is needed, except with zero-copy on drivers that
+    /// send so only under one (Intel's): a [`Port`](crate::Port) attaches one that passes all
+    /// packets on, and its report says so.
+    ///
+    /// With zero-copy the NIC also receives into the UMEM, and the driver copies from there what it
+    /// passes to the host. So as many frames as the NIC's receive ring has slots stay on the fill
+    /// ring: without them the host would receive nothing on this queue.
     Transmit,
 }
 
@@ -104,6 +109,8 @@ impl QueueOptions {
     pub const DEFAULT_FRAMES: u32 = 512;
     /// Frames of a queue that transmits alone, where no number is asked for.
     pub const DEFAULT_TRANSMIT_FRAMES: u32 = 256;
+    /// Slots that a NIC's receive ring is taken to have where its driver does not report them.
+    const DEFAULT_NIC_RING: u32 = 512;
 
     /// The defaults.
     pub fn new() -> Self {
@@ -150,26 +157,50 @@ impl QueueOptions {
         self
     }
 
-    /// Number of frames, or of a shared UMEM this queue's share of them. Default: [`DEFAULT_FRAMES`](Self::DEFAULT_FRAMES) for [`Direction::Both`] and
-    /// [`Direction::Receive`], with zero-copy and twice as many as the NIC's own ring holds;
-    /// [`DEFAULT_TRANSMIT_FRAMES`](Self::DEFAULT_TRANSMIT_FRAMES) for [`Direction::Transmit`]. Fewer than a packet of the
-    /// interface's MTU takes, with [`multi_buffer`](Self::multi_buffer), are refused.
+    /// Number of frames, or of a shared UMEM this queue's share of them. Default:
+    /// [`DEFAULT_FRAMES`](Self::DEFAULT_FRAMES) for [`Direction::Both`] and [`Direction::Receive`],
+    /// with zero-copy and twice as many as the NIC's own ring holds;
+    /// [`DEFAULT_TRANSMIT_FRAMES`](Self::DEFAULT_TRANSMIT_FRAMES) for [`Direction::Transmit`].
+    /// Fewer than a packet of the interface's MTU takes, with [`multi_buffer`](Self::multi_buffer),
+    /// are refused.
+    ///
+    /// A transmit-only queue with zero-copy takes, in addition, as many as the NIC's own ring
+    /// holds: the NIC receives packets for the host into them. Without room for these in a shared
+    /// UMEM the queue gets no zero-copy.
     #[must_use]
     pub fn frames(mut self, frames: u32) -> Self {
         self.frames = Some(frames);
         self
     }
 
-    /// Frames that a queue of this interface takes at the most: for the size of a UMEM that several share. More than
+    /// Frames that a queue of this interface takes at the most: for the size of a UMEM that several
+    /// share, or of [`QueueBuilder::memory`](crate::QueueBuilder::memory). More than
     /// [`frames`](Self::frames) or the default only where the NIC itself may write to them (zero-copy).
     pub fn frames_on(&self, interface: &Interface, mode: Mode) -> u32 {
-        match (self.frames, self.direction) {
-            (Some(frames), _) => frames,
-            (None, Direction::Transmit) => Self::DEFAULT_TRANSMIT_FRAMES,
-            (None, _) if may_be_zero_copy(interface, mode) => {
-                Self::receiving(interface.rings().map_or(0, |rings| rings.rx))
-            }
-            (None, _) => Self::DEFAULT_FRAMES,
+        match may_be_zero_copy(interface, mode) {
+            true => self.total_frames(Path::ZeroCopy, interface.rings().map_or(0, |rings| rings.rx)),
+            false => self.total_frames(Path::Copy, 0),
+        }
+    }
+
+    /// Frames of a queue. `nic_ring`: slots of the NIC's receive ring, 0 if unknown.
+    fn total_frames(&self, path: Path, nic_ring: u32) -> u32 {
+        let default = match self.direction {
+            Direction::Transmit => Self::DEFAULT_TRANSMIT_FRAMES,
+            Direction::Receive | Direction::Both if path == Path::ZeroCopy => Self::receiving(nic_ring),
+            Direction::Receive | Direction::Both => Self::DEFAULT_FRAMES,
+        };
+        (self.frames.unwrap_or(default)).saturating_add(self.frames_for_host(path, nic_ring))
+    }
+
+    /// Frames that a transmit-only queue with zero-copy keeps on the fill ring: as many as the
+    /// NIC's receive ring holds. The driver frees each as soon as it has copied the packet for the
+    /// host.
+    fn frames_for_host(&self, path: Path, nic_ring: u32) -> u32 {
+        match (self.direction, path, nic_ring) {
+            (Direction::Transmit, Path::ZeroCopy, 0) => Self::DEFAULT_NIC_RING,
+            (Direction::Transmit, Path::ZeroCopy, slots) => slots.min(MAX_RING / 4),
+            _ => 0,
         }
     }
 
@@ -403,12 +434,8 @@ impl Sizes {
                 reason: format!("a burst has 1 to {MAX_RING} packets"),
             });
         }
-        let nic_ring = if path == Path::ZeroCopy { nic_ring } else { 0 };
-        let default_frames = match options.direction {
-            Direction::Transmit => QueueOptions::DEFAULT_TRANSMIT_FRAMES,
-            Direction::Receive | Direction::Both => QueueOptions::receiving(nic_ring),
-        };
-        let frames = options.frames.unwrap_or(default_frames);
+        let frames = options.total_frames(path, nic_ring);
+        let for_host = options.frames_for_host(path, nic_ring);
         let geometry = match shared {
             Some(shared) => options.fitting(shared)?,
             None => Geometry::new(
@@ -425,12 +452,12 @@ impl Sizes {
         let for_fill = match options.direction {
             Direction::Receive => frames.max(1),
             Direction::Both => frames.div_ceil(2).max(1),
-            Direction::Transmit => 1,
+            Direction::Transmit => for_host.max(1),
         }
         .min(MAX_RING);
         let fill = ring("fill_ring", options.fill_ring.unwrap_or(for_fill))?;
         let fill_target = match options.direction {
-            Direction::Transmit => 0,
+            Direction::Transmit => for_host.min(fill),
             Direction::Receive => fill.min(frames),
             Direction::Both => match options.fill_ring {
                 Some(_) => fill.min(frames),

@@ -18,6 +18,7 @@ use ringside_nic::{Deferral, Interface};
 use self::settings::{Changed, Settings};
 use crate::error::Error;
 use crate::mode::{Mode, Path};
+use crate::opener::Opener;
 use crate::options::QueueOptions;
 #[cfg(feature = "attach")]
 use crate::program::Filter;
@@ -32,6 +33,10 @@ use crate::umem::SharedUmem;
 /// Everything is undone when it is dropped, also on a panic, in this order: sockets out of the XSKMAP, program detached,
 /// frames in flight awaited (100 ms at the most), sockets closed, memory freed. When the process is killed the kernel
 /// does the same.
+///
+/// After `fork()` a port and its queues work in the parent alone: a child has copies of the frames
+/// that the kernel does not know. What the child drops stays as it is for the parent, and in debug
+/// builds a call there is [`Error::Forked`]. A daemon opens its ports after it has forked.
 ///
 /// ```no_run
 /// use ringside_xsk::{Interface, Mode, Port, Wait};
@@ -67,6 +72,7 @@ pub struct Port {
     report: PortReport,
     /// How it was built, to be opened again.
     recipe: PortBuilder,
+    opener: Opener,
 }
 
 impl Port {
@@ -145,6 +151,12 @@ impl Port {
 
 impl Port {
     fn close(&mut self) {
+        if !self.opener.is_this_process() {
+            // Sockets, program and settings are the parent's. Closing the copies of its descriptors
+            // changes nothing.
+            std::mem::take(&mut self.changed).forget();
+            return;
+        }
         leave_map(self.map.as_ref(), &self.queues);
         self.changed.restore();
         self.link = None;

@@ -12,6 +12,7 @@ pub use ringside_bpf::Filter;
 use crate::conflict;
 use crate::error::Error;
 use crate::hints::{Btf, BtfError};
+use crate::opener::Opener;
 use crate::queue::Queue;
 use crate::sys;
 
@@ -175,6 +176,7 @@ impl AttachMode {
 pub struct XdpLink {
     fd: OwnedFd,
     mode: AttachMode,
+    opener: Opener,
 }
 
 impl XdpLink {
@@ -186,7 +188,11 @@ impl XdpLink {
         };
         let attached = sys::link_create_xdp(program, interface.index(), flags);
         let fd = attached.map_err(|errno| attach_error(interface, mode, errno))?;
-        Ok(Self { fd, mode })
+        Ok(Self {
+            fd,
+            mode,
+            opener: Opener::this_process(),
+        })
     }
 
     /// Where it is attached.
@@ -197,8 +203,12 @@ impl XdpLink {
 
 impl Drop for XdpLink {
     fn drop(&mut self) {
-        // At once, also when a child process has inherited the descriptor. Fails only when the interface is gone.
-        _ = sys::link_detach(self.fd.as_fd());
+        // A child process that has inherited the descriptor leaves the program to its parent.
+        if self.opener.is_this_process() {
+            // At once, also while a child has the descriptor. Fails only when the interface is
+            // gone.
+            _ = sys::link_detach(self.fd.as_fd());
+        }
     }
 }
 

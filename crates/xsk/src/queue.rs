@@ -11,13 +11,14 @@ mod kernel_tests;
 mod lanes;
 #[cfg(all(test, feature = "attach"))]
 mod raw_tests;
+mod stall;
 mod transmit;
 mod waiting;
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ringside_nic::{Interface, LinkEvent};
 use rustix::io::Errno;
@@ -31,6 +32,9 @@ use crate::burst::{Burst, PacketsMut};
 use crate::error::{Error, Violation};
 use crate::hints::{HintCounters, Layouts};
 use crate::link::Link;
+use crate::mode::Path;
+#[cfg(debug_assertions)]
+use crate::opener::Opener;
 use crate::options::Sizes;
 use crate::pair::Pair;
 use crate::report::QueueReport;
@@ -39,6 +43,7 @@ use crate::stats::{KernelStats, OwnStats, Stats};
 use crate::umem::{Buf, Entry, Frame};
 use crate::wakeup::Wait;
 use lanes::MOST_FRAMES;
+use stall::Stall;
 
 /// A queue: receive bursts, send them back, allocate and send.
 ///
@@ -64,15 +69,14 @@ pub struct Queue {
     bursts: u32,
     /// Something on the TX ring may still need a kick.
     unsent: bool,
-    /// The TX side made no progress in the last pass. After two such passes: the time of the first
-    /// of these looks, and of the last.
-    stalled: Option<Option<(Instant, Instant)>>,
+    /// Since when the TX side has made no progress, if it has not in the last pass.
+    stalled: Option<Stall>,
     stall_timeout: Duration,
     poison: Option<Violation>,
     link: Arc<Link>,
     events_seen: u64,
-    /// Bursts with packets since the link was asked for last, at the most.
-    unasked: u32,
+    /// When it last looked for link events, by CLOCK_MONOTONIC_COARSE.
+    link_checked: Duration,
     /// What happened to the link, until the next burst.
     pub(crate) event: Option<LinkEvent>,
     /// How the interface went away for good.
@@ -80,6 +84,11 @@ pub struct Queue {
     /// An error of a burst that was dropped, told by the next call.
     deferred: Option<Error>,
     counters: OwnStats,
+    /// Its frames are the kernel's to write to in this process alone.
+    #[cfg(debug_assertions)]
+    opener: Opener,
+    /// At the last look the NIC had no frame to receive into (zero-copy).
+    starved: bool,
     /// Packets may have hints of the UMEM's layouts in front of them.
     hints: bool,
     report: QueueReport,
@@ -134,11 +143,14 @@ impl Queue {
             poison: None,
             events_seen: link.told(),
             link,
-            unasked: 0,
+            link_checked: waiting::now_coarse(),
             event: None,
             lost: None,
             deferred: None,
             counters: OwnStats::default(),
+            #[cfg(debug_assertions)]
+            opener: Opener::this_process(),
+            starved: false,
             hints,
             report,
         }
@@ -158,9 +170,11 @@ impl Queue {
     ///
     /// Each call also gives free frames back to the fill ring and kicks what an earlier call left unsent.
     ///
-    /// A link that goes down, or comes up, ends the wait within a second: the burst is empty then and
-    /// [`Burst::event`] tells what happened. The next call waits on, and the queue goes on by itself when the link is
-    /// back. A queue that is never idle is told as well, once in 512 bursts.
+    /// A link that goes down, or comes up, ends the wait within a second: the burst is empty then
+    /// and [`Burst::event`] tells what happened. The next call waits on, and the queue goes on by
+    /// itself when the link is back. It is the same with all ways to wait, with packets or without:
+    /// a call that does not sleep looks for events if none has for 250 ms. For event loops see
+    /// [`watch_link`](Self::watch_link).
     ///
     /// # Errors
     ///
@@ -178,14 +192,12 @@ impl Queue {
             return Err(self.wrong_direction("recv", "Direction::Transmit", "RX"));
         }
         self.refill()?;
-        self.ask_between_bursts();
+        self.check_link();
         // What is on the ring stays there until the next call when there is something to tell.
         if self.event.is_none() {
             self.look()?;
             if self.inbox.is_empty() {
                 self.wait(wait)?;
-            } else {
-                self.unasked += 1;
             }
         }
         Ok(Burst::new(self))
@@ -302,6 +314,8 @@ impl Queue {
     /// What comes before every burst: as [`Queue::usable`], and now and then the ledger.
     #[inline]
     fn begin(&mut self) -> Result<(), Error> {
+        #[cfg(debug_assertions)]
+        self.check_opener()?;
         self.usable()?;
         self.bursts = self.bursts.wrapping_add(1);
         if audit::is_due(self.bursts) {
@@ -399,6 +413,11 @@ impl Queue {
         if self.hints {
             self.bound.umem.mark_hints(&mut self.inbox[before..]);
         }
+        if self.report.path == Path::ZeroCopy {
+            let starved = self.bound.is_starved();
+            self.counters.rx_starved += u64::from(starved && !self.starved);
+            self.starved = starved;
+        }
         self.counters.rx_packets += received.packets;
         self.counters.rx_bytes += received.bytes;
         if self.inbox.last().is_some_and(|last| last.more()) {
@@ -490,6 +509,20 @@ impl Queue {
         })
     }
 
+    /// Refuses to work in a child of `fork()`.
+    #[cfg(debug_assertions)]
+    fn check_opener(&self) -> Result<(), Error> {
+        match self.opener.is_this_process() {
+            true => Ok(()),
+            false => Err(Error::Forked {
+                interface: self.report.interface.clone(),
+                queue: self.report.queue,
+                opened_by: self.opener.pid(),
+                child: std::process::id(),
+            }),
+        }
+    }
+
     #[cold]
     fn poisoned(&self, violation: Violation) -> Error {
         Error::Poisoned {
@@ -527,7 +560,7 @@ impl Queue {
                 errno,
                 advice: match errno {
                     // https://elixir.bootlin.com/linux/v6.18/C/ident/igb_xsk_wakeup
-                    Errno::INVAL if self.report.path == crate::mode::Path::ZeroCopy => {
+                    Errno::INVAL if self.report.path == Path::ZeroCopy => {
                         "; some drivers have zero-copy only while an XDP program is attached: has something detached it?"
                     }
                     _ => "",

@@ -1,5 +1,7 @@
 //! From options to a bound socket: UMEM registered, rings mapped, fill ring stocked, bound. In that order.
 
+mod checks;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,8 +25,9 @@ use crate::link::Link;
 use crate::mmap::Mapping;
 use crate::mode::Path;
 use crate::nic_buffers;
-use crate::options::{BusyPoll, Direction, QueueOptions, Sizes};
+use crate::options::{BusyPoll, QueueOptions, Sizes};
 use crate::pair::{Pair, PairRef};
+use crate::port::check_mtu;
 use crate::ring::{Addr, CompletionRing, ConsumerRing, Desc, FillRing, ProducerRing, RingMap, RxRing, Slot, TxRing};
 use crate::sys;
 use crate::umem::pool::Pool;
@@ -127,14 +130,21 @@ impl Request<'_> {
         {
             return Err(Failure::Lacks(reason));
         }
-        let (mtu, direction) = (self.mtu, self.options.direction);
-        if let Some(reason) = nic_buffers::cuts(self.interface, mtu, self.path, direction, umem.geometry()) {
+        if let Some(reason) = nic_buffers::cuts(self.interface, self.mtu, self.path, umem.geometry()) {
             return Err(Failure::Lacks(reason));
+        }
+        // Of a queue that receives this was checked first.
+        if self.receives_for_host() {
+            check_mtu(self.interface, self.mtu, self.sizes).map_err(|error| Failure::Lacks(error.to_string()))?;
         }
         self.check_tx_ring()?;
         self.check_frames()?;
         let Some(mut pool) = Pool::new(Arc::clone(&umem), self.sizes.frames) else {
-            return Err(self.no_frames_left(&umem).into());
+            let error = self.no_frames_left(&umem);
+            return Err(match self.receives_for_host() {
+                true => Failure::Lacks(error.to_string()),
+                false => error.into(),
+            });
         };
         pool.set_tx_metadata(tx_metadata);
         let fd = match parts.socket {
@@ -211,79 +221,8 @@ impl Request<'_> {
         Ok(Umem::new(region, self.sizes.geometry, self.options.hints.clone()))
     }
 
-    /// Frames that a packet of the interface's MTU needs, with its Ethernet header and two VLAN tags; no more than the
-    /// kernel sends as one.
-    pub(crate) fn frames_per_packet(&self) -> u32 {
-        let geometry = &self.sizes.geometry;
-        match geometry.frames_for(self.mtu.saturating_add(ETHERNET_AND_TWO_TAGS)) {
-            1 => 1,
-            frames => frames.min(u32::try_from(most_fragments()).unwrap_or(u32::MAX)),
-        }
-    }
-
-    /// Frames that a packet to be sent may be in: what the kernel takes, and what the TX ring has slots for.
-    pub(crate) fn most_frames(&self) -> usize {
-        let most = match self.sizes.geometry.multi_buffer() {
-            true => most_fragments(),
-            false => 1,
-        };
-        most.min(self.sizes.tx.max(1) as usize)
-    }
-
-    /// Refuses a TX ring without room for one packet.
-    pub(crate) fn check_tx_ring(&self) -> Result<(), Error> {
-        let frames = self.frames_per_packet();
-        if self.sizes.tx != 0 && self.sizes.tx < frames {
-            return Err(Error::Setting {
-                setting: "tx_ring",
-                value: self.sizes.tx.to_string(),
-                reason: format!("one packet of the interface's MTU {} needs {frames} slots", self.mtu),
-            });
-        }
-        Ok(())
-    }
-
-    /// Refuses fewer frames than one packet takes: such packets would never be received, or none be sent.
-    fn check_frames(&self) -> Result<(), Error> {
-        let Sizes {
-            frames, fill_target, ..
-        } = self.sizes;
-        let (usable, wait) = match self.options.direction {
-            Direction::Transmit => (frames, String::new()),
-            Direction::Both | Direction::Receive => {
-                (fill_target, format!(", and {fill_target} of these wait for packets"))
-            }
-        };
-        let needed = self.frames_per_packet();
-        // A queue without frames of its own sends those of others.
-        if frames != 0 && usable < needed {
-            return Err(Error::Setting {
-                setting: "frames",
-                value: frames.to_string(),
-                reason: format!(
-                    "one packet of the interface's MTU {} takes {needed} frames{wait}",
-                    self.mtu
-                ),
-            });
-        }
-        Ok(())
-    }
-
     fn whose(&self) -> String {
         format!("{} queue {}", self.interface.name(), self.queue)
-    }
-
-    fn no_frames_left(&self, umem: &Umem) -> Error {
-        Error::Setting {
-            setting: "frames",
-            value: self.sizes.frames.to_string(),
-            reason: format!(
-                "the shared UMEM has {} frames, and {} of them are left for {}: make it larger, or let each queue take fewer",
-                umem.geometry().frames(),
-                umem.unclaimed(),
-                self.whose()
-            ),
-        }
     }
 
     /// As [`Request::open`], again and again while the queue is busy, for as long as the options say.
@@ -325,7 +264,7 @@ impl Request<'_> {
             interface: self.interface.name().to_owned(),
             queue: self.queue,
             waited: self.timeout(&Failure::Busy),
-            holder: conflict::holder_of(self.interface, ours),
+            holder: conflict::holder_of(self.interface, self.queue, ours),
         }
     }
 
@@ -588,12 +527,4 @@ pub(crate) fn since(multi_buffer: bool, errno: Option<Errno>) -> &'static str {
     } else {
         ""
     }
-}
-
-/// Frames that the kernel makes a packet of, whatever the driver is: `max_skb_frags`. Where it copies them it makes one of the first as
-/// well, but it leaves them where they are for a driver that takes packets so (IFF_TX_SKB_NO_LINEAR, virtio-net for instance), and
-/// nobody tells which drivers these are. <https://elixir.bootlin.com/linux/v6.18/C/ident/xsk_build_skb_zerocopy>
-fn most_fragments() -> usize {
-    let told = std::fs::read_to_string("/proc/sys/net/core/max_skb_frags").ok();
-    told.and_then(|text| text.trim().parse::<usize>().ok()).unwrap_or(17)
 }

@@ -58,6 +58,10 @@ pub struct OwnStats {
     pub polls: u64,
     /// Times that a `poll()` was woken by a packet.
     pub wakeups: u64,
+    /// Times that the NIC had no frame left to receive into, with zero-copy. It dropped packets
+    /// then, those for the host included: the application took packets too late, or kept too many
+    /// frames.
+    pub rx_starved: u64,
     /// Looks at an empty RX ring.
     pub empty_looks: u64,
     /// Turns of busy-polling ([`Wait::BusyPoll`](crate::Wait::BusyPoll)).
@@ -87,6 +91,7 @@ impl std::ops::AddAssign for Stats {
         s.rx_kicks += o.rx_kicks;
         s.polls += o.polls;
         s.wakeups += o.wakeups;
+        s.rx_starved += o.rx_starved;
         s.empty_looks += o.empty_looks;
         s.busy_polls += o.busy_polls;
         s.busy_polls_fruitful += o.busy_polls_fruitful;

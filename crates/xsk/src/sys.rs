@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-pub(crate) use loaded::{btf_of, map_by_id, maps_of, program_by_id};
+pub(crate) use loaded::{btf_of, link_of, map_by_id, maps_of, program_by_id};
 
 /// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/asm-generic/socket.h#L119>
 const SO_PREFER_BUSY_POLL: i32 = 69;
@@ -94,6 +94,8 @@ enum Command {
     ObjGetInfoByFd = 15,
     BtfGetFdById = 19,
     LinkCreate = 28,
+    LinkGetFdById = 30,
+    LinkGetNextId = 31,
     LinkDetach = 34,
 }
 
@@ -130,6 +132,22 @@ unsafe fn bpf(command: Command, attr: &Attr) -> Result<i32, Errno> {
         return Err(last_errno());
     }
     Ok(i32::try_from(answer).expect("bpf(2) answers an int"))
+}
+
+/// Returns the lowest id of a link above this one. Needs CAP_SYS_ADMIN. Linux 5.8.
+fn next_link(id: u32) -> Result<u32, Errno> {
+    let mut attr = Attr::new([id, 0]);
+    // SAFETY: `attr` is live and as large as told, and has no pointers; the kernel writes to its
+    // second word.
+    let answer = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            Command::LinkGetNextId as i32,
+            &raw mut attr,
+            size_of::<Attr>(),
+        )
+    };
+    if answer < 0 { Err(last_errno()) } else { Ok(attr.0[1]) }
 }
 
 /// `xskmap[queue] = socket`

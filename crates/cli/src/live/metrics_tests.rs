@@ -26,6 +26,7 @@ fn example() -> Snapshot {
                 sent_packets: 12,
                 kicks: 13,
                 waits: 14,
+                rx_starved: 0,
                 xdp_statistics: Some(XdpStatistics {
                     rx_dropped: 15,
                     rx_ring_full: 16,

@@ -82,6 +82,17 @@ fn advice(out: &mut Lines, result: &RunResult) {
             "rx_fill_ring_empty: packets came faster than frames were free: give more frames: --frames N",
         );
     }
+    match result.queues.iter().map(|queue| queue.rx_starved).sum::<u64>() {
+        0 => {}
+        times => out.pair(
+            "host",
+            format!(
+                "the NIC had no frame to receive into, {} times: with zero-copy it then drops packets for this host, too; \
+                 give more frames: --frames N",
+                packets(times)
+            ),
+        ),
+    }
     if kernel(|counters| counters.rx_ring_full) != 0 {
         out.pair(
             "",

@@ -263,6 +263,7 @@ fn by_packet(args: &ListenerArgs, interface: &Interface, gate: Gate, heard: Hear
         sent_packets: 0,
         kicks: 0,
         waits: 0,
+        rx_starved: 0,
         xdp_statistics: None,
         xdp_verdicts: None,
     };

@@ -87,6 +87,7 @@ pub(crate) fn queue_counters(
         sent_packets: own.tx_packets,
         kicks: own.tx_kicks,
         waits: own.polls + own.rx_kicks,
+        rx_starved: own.rx_starved,
         xdp_statistics: Some(XdpStatistics {
             rx_dropped: kernel.rx_dropped,
             rx_invalid_descs: kernel.rx_invalid_descs,

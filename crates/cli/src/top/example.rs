@@ -64,6 +64,7 @@ pub(super) fn receiver(nth: u64) -> Snapshot {
             sent_packets: 0,
             kicks: 0,
             waits: 40 + nth * 10,
+            rx_starved: 0,
             xdp_statistics: Some(XdpStatistics {
                 rx_dropped: 5 + nth * 20,
                 rx_fill_ring_empty_descs: 5 + nth * 20,

@@ -150,36 +150,13 @@ fn a_foreign_program() {
     drop(link);
 
     // Attached by `ip`, it has no holder: the command that removes it is told, and works.
-    let object = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("pass-{}.o", std::process::id()));
-    let source = object.with_extension("c");
-    fs::write(
-        &source,
-        "__attribute__((section(\"xdp\"), used)) int somebody_elses(void *ctx) { return 2; }\n",
-    )
-    .unwrap();
-    let clang = std::process::Command::new("clang")
-        .args(["-O2", "-g", "-target", "bpf", "-c"])
-        .arg(&source)
-        .arg("-o")
-        .arg(&object)
-        .status();
-    assert!(clang.expect("clang").success());
+    let ip = |arguments: &[&str]| {
+        let output = lab.a.ns.command("ip").args(arguments).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    };
+    let object = compiled("somebody_elses");
     for mode in ["xdp", "xdpgeneric"] {
-        let ip = |arguments: &[&str]| {
-            let output = lab.a.ns.command("ip").args(arguments).output().unwrap();
-            assert!(output.status.success(), "{output:?}");
-        };
-        ip(&[
-            "link",
-            "set",
-            "dev",
-            "veth-a",
-            mode,
-            "obj",
-            object.to_str().unwrap(),
-            "sec",
-            "xdp",
-        ]);
+        ip(&["link", "set", "dev", "veth-a", mode, "obj", &object, "sec", "xdp"]);
         let message = run(&lab.a, "rx {}").refused();
         assert!(message.contains("somebody_elses"), "{message}");
         let advice = message.rsplit("To remove it: ").next().unwrap().trim();
@@ -190,7 +167,52 @@ fn a_foreign_program() {
         assert_eq!(lab.a.state().unwrap().xdp, None, "{advice}");
     }
     fs::remove_file(object).unwrap();
+    // libxdp's program calls those of several users, and has pinned them: `ip` would leave the
+    // pins.
+    let object = compiled("xdp_dispatcher");
+    ip(&["link", "set", "dev", "veth-a", "xdp", "obj", &object, "sec", "xdp"]);
+    let message = run(&lab.a, "rx {}").refused();
+    assert!(
+        message.contains("To remove it: xdp-loader unload veth-a --all"),
+        "{message}"
+    );
+    ip(&["link", "set", "dev", "veth-a", "xdp", "off"]);
+    fs::remove_file(object).unwrap();
+    assert_clean(&lab.a);
+}
+
+/// Returns an object file with an XDP program of this name, which passes all packets.
+fn compiled(name: &str) -> String {
+    let object = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}.o", std::process::id()));
+    let source = object.with_extension("c");
+    let text = format!("__attribute__((section(\"xdp\"), used)) int {name}(void *ctx) {{ return 2; }}\n");
+    fs::write(&source, text).unwrap();
+    let clang = std::process::Command::new("clang")
+        .args(["-O2", "-g", "-target", "bpf", "-c"])
+        .arg(&source)
+        .arg("-o")
+        .arg(&object)
+        .status();
+    assert!(clang.expect("clang").success());
     fs::remove_file(source).unwrap();
+    object.to_str().unwrap().to_owned()
+}
+
+/// A file that is no BPF object is named, with what it should be.
+#[test]
+fn a_program_file_that_is_no_object() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("noobject", 1);
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    for file in [manifest, "/bin/true"] {
+        let message = run(&lab.a, &format!("rx {{}} --program {file}")).refused();
+        assert!(
+            message.contains(file) && message.contains("it is not a BPF object"),
+            "{message}"
+        );
+    }
     assert_clean(&lab.a);
 }
 

@@ -93,6 +93,7 @@ pub(crate) fn example() -> Document {
             sent_packets: 25,
             kicks: 25,
             waits: 0,
+            rx_starved: 0,
             xdp_statistics: Some(XdpStatistics {
                 rx_ring_full: 1,
                 ..XdpStatistics::default()

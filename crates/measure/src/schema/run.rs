@@ -321,6 +321,10 @@ pub struct QueueCounters {
     pub kicks: u64,
     /// System calls that waited for packets.
     pub waits: u64,
+    /// Times that the NIC had no frame left to receive into, with zero-copy. It dropped packets
+    /// then, those for the host included.
+    #[serde(default)]
+    pub rx_starved: u64,
     /// The kernel's counters of the socket; `None` where it is no AF_XDP socket.
     pub xdp_statistics: Option<XdpStatistics>,
     /// What the XDP program did with the queue's packets; `None` where it is not ours.

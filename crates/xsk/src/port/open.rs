@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::link::Link;
 use crate::mode::{Mode, Path};
 use crate::nic_buffers;
+use crate::opener::Opener;
 use crate::options::{Direction, QueueOptions, Sizes};
 use crate::program::{AttachMode, Program, XdpLink, XskMap};
 use crate::queue::{LACKS_PROGRAM, Queue, finish};
@@ -194,6 +195,7 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
         program,
         report,
         recipe,
+        opener: Opener::this_process(),
     })
 }
 
@@ -453,7 +455,12 @@ impl Ladder<'_> {
                 Failure::Busy => Refused::Fatal(request.busy(loaded.attaches())),
                 Failure::Refused(errno) => {
                     let hint = request.hint(errno);
-                    Refused::Step(format!("bind() of queue {queue} answered {errno}{hint}"))
+                    // The reason is in the reports of all queues; the first one stands for all.
+                    let which = match opened.is_empty() {
+                        true => String::new(),
+                        false => format!(" of queue {queue}"),
+                    };
+                    Refused::Step(format!("bind(){which} answered {errno}{hint}"))
                 }
                 Failure::Lacks(reason) => Refused::Step(reason),
                 Failure::Fatal(error) => Refused::Fatal(error),

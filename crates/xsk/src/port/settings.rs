@@ -77,6 +77,11 @@ impl Changed {
         self.undo.push(undo);
     }
 
+    /// Leaves everything as it is, for another process to restore.
+    pub(super) fn forget(mut self) {
+        self.undo.drain(..).for_each(std::mem::forget);
+    }
+
     /// Puts everything back, the last change first.
     pub(super) fn restore(&mut self) {
         while let Some(undo) = self.undo.pop() {

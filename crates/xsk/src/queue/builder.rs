@@ -76,7 +76,8 @@ impl QueueBuilder {
         self
     }
 
-    /// Frame memory of the caller's, page-aligned, at least frames × frame size. As with
+    /// Frame memory of the caller's, page-aligned, at least
+    /// [`frames_on`](QueueOptions::frames_on) × frame size. As with
     /// [`socket`](Self::socket) exactly one mode can be tried.
     #[must_use]
     pub fn memory(mut self, memory: Box<dyn FrameMemory>) -> Self {
@@ -291,6 +292,12 @@ pub(crate) fn finish(request: &Request<'_>, bound: Bound, path: Path, why: Vec<S
         && let Across::Told(told) = Across::of(&sizes.geometry, region)
     {
         notes.push(told);
+    }
+    if request.receives_for_host() {
+        notes.push(format!(
+            "{} frames wait for packets that the NIC receives for the host",
+            sizes.fill_target
+        ));
     }
     let report = QueueReport {
         interface: interface.name().to_owned(),

@@ -2,7 +2,7 @@
 
 use crate::burst::Packet;
 use crate::error::Violation;
-use crate::ring::{Desc, Reservation, RingMap};
+use crate::ring::{ConsumerRing, Desc, Reservation, RingMap};
 use crate::socket::Bound;
 use crate::stats::OwnStats;
 use crate::tx_metadata::{Ask, AskError, TxMeta};
@@ -86,6 +86,14 @@ impl Bound {
             received.packets = inbox[start..].iter().filter(|entry| !entry.more()).count() as u64;
         }
         Ok(received)
+    }
+
+    /// Returns whether the kernel has no frame to receive into: all that it had are on the RX ring,
+    /// as far as that was looked at, or back with their user.
+    #[inline]
+    pub(super) fn is_starved(&mut self) -> bool {
+        let waiting = self.rx.as_ref().map_or(0, ConsumerRing::seen);
+        waiting >= self.pair.lock().pool.in_fill()
     }
 
     /// The frames that the last packet lacks, as far as they are there, for a burst ends with a packet's end; tells their

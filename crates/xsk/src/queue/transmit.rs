@@ -12,6 +12,7 @@ use rustix::io::Errno;
 
 use super::Queue;
 use super::lanes::{Pushed, Refusal, SHORTEST};
+use super::stall::Stall;
 use crate::burst::Packet;
 use crate::error::Error;
 use crate::mode::Path;
@@ -350,7 +351,9 @@ impl Queue {
             let Some(tx) = &self.bound.tx else { return Ok(()) };
             let mut answer = Answer::Done;
             let asks = tx.needs_wakeup() || !self.report.need_wakeup;
-            if asks {
+            // Where the kernel copies, or with busy-polling, the call itself does the work.
+            let is_awaited = self.report.path == Path::ZeroCopy && self.report.busy_poll.is_none();
+            if asks && !(is_awaited && self.stalled.as_mut().is_some_and(|stall| !stall.wakes_driver())) {
                 self.counters.tx_kicks += 1;
                 answer = wake_tx(self.bound.fd.as_fd()).map_err(|errno| self.failed("sendto()", errno))?;
                 if answer != Answer::Done {
@@ -408,16 +411,11 @@ impl Queue {
     /// Nothing moved in this pass: fine for a while, an error after the stall time.
     #[cold]
     pub(super) fn no_progress(&mut self, last: Answer) -> Result<(), Error> {
-        // The clock is not asked at the first time: a driver that is awake takes what is left in a moment.
         let Some(stall) = &mut self.stalled else {
-            self.stalled = Some(None);
+            self.stalled = Some(Stall::default());
             return Ok(());
         };
-        let now = Instant::now();
-        let (since, looked) = stall.get_or_insert((now, now));
-        // The time since the previous look does not count: this thread may have had no CPU.
-        let waited = looked.duration_since(*since);
-        *looked = now;
+        let waited = stall.look();
         if waited < self.stall_timeout {
             std::hint::spin_loop();
             return Ok(());

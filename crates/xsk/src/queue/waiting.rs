@@ -5,8 +5,9 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use ringside_nic::LinkEvent;
+use ringside_nic::{LinkEvent, LinkWatch};
 use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
 
 use super::Queue;
 use crate::error::Error;
@@ -16,15 +17,16 @@ use crate::socket::busy_poll_advice;
 use crate::sys;
 use crate::wakeup::{Slept, Wait, poll_rx, wake_rx};
 
-/// Looks at an empty ring between two questions to who watches the link: about half a millisecond of spinning. In a debug
-/// build, which checks the ledger all the while, a look takes fifty times as long, and more with many frames.
-const LOOKS_PER_QUESTION: u64 = if cfg!(debug_assertions) { 1 << 7 } else { 1 << 13 };
+/// Time between two looks for link events, each a system call. `poll()` waits for them, too.
+const LINK_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The same for busy-polling, where each is a system call and more.
-const POLLS_PER_QUESTION: u64 = 1 << 9;
-
-/// Bursts between two questions of a queue that is never idle: half a second where each takes a millisecond.
-const BURSTS_PER_QUESTION: u32 = 1 << 9;
+/// Returns CLOCK_MONOTONIC_COARSE: as exact as the kernel's tick, and 5 ns to read.
+#[inline]
+pub(super) fn now_coarse() -> Duration {
+    let now = clock_gettime(ClockId::MonotonicCoarse);
+    // The clock starts at 0 when the machine does.
+    Duration::new(now.tv_sec.cast_unsigned(), u32::try_from(now.tv_nsec).unwrap_or(0))
+}
 
 impl Queue {
     /// Changes preferred busy-polling of the open socket, as [`QueueOptions::busy_poll`](crate::QueueOptions::busy_poll) has it
@@ -63,13 +65,33 @@ impl Queue {
         Ok(())
     }
 
-    /// A queue that always has packets never waits, and asks now and then between two bursts.
+    /// Looks for a link event if the last look was [`LINK_CHECK_INTERVAL`] ago. By time: neither
+    /// the number of bursts nor that of empty looks tells how long a caller takes between two of
+    /// them.
     #[inline]
-    pub(super) fn ask_between_bursts(&mut self) {
-        if self.unasked >= BURSTS_PER_QUESTION {
-            self.unasked = 0;
+    pub(super) fn check_link(&mut self) {
+        let now = now_coarse();
+        if now.saturating_sub(self.link_checked) >= LINK_CHECK_INTERVAL {
+            self.link_checked = now;
             self.ask_link();
         }
+    }
+
+    /// Returns a subscription of its own to what happens to the queue's interface, for an event
+    /// loop: its descriptor ([`AsFd`]) is readable when there may be an event, [`LinkWatch::next`]
+    /// returns it.
+    ///
+    /// [`recv`](Self::recv) reports the same events by itself, but only while it is called: a loop
+    /// that waits for the queue's own descriptor alone would sleep through them. After
+    /// [`LinkEvent::Removed`] or [`LinkEvent::Moved`] call `recv` until it returns
+    /// [`Error::LinkGone`]: the packets that came before are still there.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Watch`] if the process may open no more files, if the interface was removed, and in
+    /// another network namespace than that in which the queue was opened.
+    pub fn watch_link(&self) -> Result<LinkWatch, Error> {
+        Ok(LinkWatch::open(&self.interface)?)
     }
 
     #[inline]
@@ -82,18 +104,12 @@ impl Queue {
                 if zero_copy && (!self.report.need_wakeup || self.bound.pair.lock().fill.needs_wakeup()) {
                     self.kick_rx()?;
                 }
-                if self.counters.empty_looks.is_multiple_of(LOOKS_PER_QUESTION) {
-                    self.ask_link();
-                }
                 std::hint::spin_loop();
                 return Ok(());
             }
             Wait::BusyPoll => {
                 self.kick_rx()?;
                 self.counters.busy_polls += 1;
-                if self.counters.busy_polls.is_multiple_of(POLLS_PER_QUESTION) {
-                    self.ask_link();
-                }
             }
             Wait::Poll(timeout) => self.sleep(timeout)?,
         }

@@ -139,6 +139,13 @@ impl ConsumerCursor {
         Ok(available)
     }
 
+    /// Returns the number of filled slots as of the last look, without those that were released
+    /// since.
+    #[inline]
+    pub(crate) fn seen(&self) -> u32 {
+        self.seen.wrapping_sub(self.tail)
+    }
+
     /// The producer's index as of now, and how many slots are filled.
     #[inline]
     pub(crate) fn filled(&self, indices: &impl Indices) -> Result<(u32, u32), Violation> {

@@ -117,6 +117,12 @@ impl<T: Slot, M: Memory<T>> ConsumerRing<T, M> {
             taken: 0,
         })
     }
+
+    /// Returns the number of filled slots as of the last look, without those that were taken since.
+    #[inline]
+    pub(crate) fn seen(&self) -> u32 {
+        self.cursor.seen()
+    }
 }
 
 /// Filled slots of a ring, as an iterator. Dropping it releases those that were taken, all at once.

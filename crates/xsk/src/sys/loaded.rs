@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::io::Errno;
 
-use super::{Attr, Command, bpf, word};
+use super::{Attr, Command, bpf, next_link, word};
 
 /// What is asked for by id.
 #[derive(Clone, Copy)]
@@ -12,6 +12,7 @@ enum Kind {
     Program,
     Map,
     Btf,
+    Link,
 }
 
 fn by_id(kind: Kind, id: u32) -> Result<OwnedFd, Errno> {
@@ -19,6 +20,7 @@ fn by_id(kind: Kind, id: u32) -> Result<OwnedFd, Errno> {
         Kind::Program => Command::ProgGetFdById,
         Kind::Map => Command::MapGetFdById,
         Kind::Btf => Command::BtfGetFdById,
+        Kind::Link => Command::LinkGetFdById,
     };
     // SAFETY: no pointers.
     let fd = unsafe { bpf(command, &Attr::new([id])) }?;
@@ -100,6 +102,37 @@ pub(crate) fn maps_of(program: BorrowedFd<'_>) -> Result<Vec<u32>, Errno> {
     unsafe { info(program, &mut asked) }?;
     ids.truncate(asked.map_count as usize);
     Ok(ids)
+}
+
+/// The head of `struct bpf_link_info`.
+/// <https://elixir.bootlin.com/linux/v6.18/C/ident/bpf_link_info>
+#[derive(Default)]
+#[repr(C, align(8))]
+struct LinkInfo {
+    kind: u32,
+    id: u32,
+    program: u32,
+}
+
+/// Returns the id of a link that holds a program with this id, whoever has it or pinned it. Linux
+/// 5.8.
+pub(crate) fn link_of(program: u32) -> Result<Option<u32>, Errno> {
+    let mut id = 0;
+    loop {
+        id = match next_link(id) {
+            Ok(id) => id,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(errno),
+        };
+        let mut asked = LinkInfo::default();
+        // One that has gone since is nobody's.
+        let Ok(link) = by_id(Kind::Link, id) else { continue };
+        // SAFETY: it is a descriptor of a link; there are no pointers in the head of its structure.
+        unsafe { info(link.as_fd(), &mut asked) }?;
+        if asked.program == program {
+            return Ok(Some(id));
+        }
+    }
 }
 
 /// Raw BTF of a program, as it was loaded with; `None` of one that was loaded without. Linux 5.0.

@@ -221,8 +221,10 @@ fn a_mode_that_cannot_be_had_is_refused_with_the_reason() {
     let error = refused(
         &lab,
         |port| port.mode(zero_copy),
-        &["zero-copy was required", "bind() of queue 0"],
+        &["zero-copy was required", "bind() answered"],
     );
+    // Programs in C and in Rust have no flags.
+    assert!(!error.to_string().contains("--"), "{error}");
     assert!(matches!(
         error,
         Error::Mode {

@@ -2,6 +2,7 @@
 //! there twice without being counted, nothing stays behind, and what can recover does within two seconds. Processes that lack
 //! a capability are in `privileges.rs`.
 
+mod fork;
 mod jam;
 mod kill;
 mod last_words;
@@ -57,6 +58,7 @@ fn in_every_mode(tag: &str, test: impl Fn(Path, &str) -> Result<(), Off> + Sync)
 fn child() {
     let (part, interface) = common::child::part();
     match part.as_str() {
+        "fork" => fork::play(interface),
         "compete" => race::compete(&interface),
         "serve" => server::serve(interface),
         other => panic!("{other}"),

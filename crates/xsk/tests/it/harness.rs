@@ -1,12 +1,12 @@
 //! Queues without a socket, against the stand-in of the kernel: what needs no root, and what a real kernel never does.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::PATIENCE;
 use ringside_netlab::testing::{pause, retry};
 use ringside_netlab::wait_until;
 use ringside_xsk::testing::{Harness, Kernel, Ring, Words, umem};
-use ringside_xsk::{Error, Path, Queue, QueueOptions, Violation, Wait};
+use ringside_xsk::{Direction, Error, Path, Queue, QueueOptions, Violation, Wait};
 
 fn open(options: QueueOptions) -> (Queue, Kernel) {
     // Indices wrap within the first packets.
@@ -148,6 +148,73 @@ fn a_stall_is_two_looks_without_progress_that_are_far_apart() {
         Err(error) => panic!("{error}"),
     });
     assert!(stalled);
+}
+
+/// A zero-copy driver takes the rest when its NIC has room, and each wake-up costs an interrupt.
+#[test]
+fn wakes_a_driver_that_takes_nothing_less_and_less_often() {
+    let options = QueueOptions::new().frames(16).stall_timeout(Duration::MAX);
+    let (mut queue, mut kernel) = Harness::new(options).path(Path::ZeroCopy).open().unwrap();
+    kernel.sleeps(Ring::Tx, true);
+    let start = Instant::now();
+    assert_eq!(queue.send_with(3, |slot| assert!(slot.write(&[1; 60]))).unwrap(), 3);
+    assert_eq!(queue.counters().tx_kicks, 1, "for the burst");
+    for _ in 0..20_000 {
+        assert!(queue.recv(Wait::Spin).unwrap().is_empty());
+    }
+    // Pauses of 10 µs, doubled up to a millisecond.
+    let most = 10 + start.elapsed().as_millis();
+    let kicks = queue.counters().tx_kicks;
+    assert!(kicks > 1 && u128::from(kicks) <= most, "{kicks} of at most {most}");
+    assert_eq!(kernel.take(2), 2);
+    kernel.complete(2);
+    queue.recv(Wait::Spin).unwrap();
+    assert_eq!(queue.counters().tx_kicks, kicks + 1, "the driver has made progress");
+}
+
+/// A zero-copy NIC receives packets for the host into the UMEM of a queue that only transmits.
+#[test]
+fn a_queue_that_only_transmits_leaves_a_zero_copy_nic_frames_for_the_host() {
+    for (path, for_host) in [(Path::ZeroCopy, 512), (Path::Copy, 0)] {
+        for frames in [None, Some(8)] {
+            let mut options = QueueOptions::new().direction(Direction::Transmit);
+            if let Some(frames) = frames {
+                options = options.frames(frames);
+            }
+            let (mut queue, kernel) = Harness::new(options).path(path).open().unwrap();
+            assert_eq!(kernel.queued(Ring::Fill), for_host, "{path}");
+            let own = frames.unwrap_or(QueueOptions::DEFAULT_TRANSMIT_FRAMES) as usize;
+            assert_eq!(queue.free_frames(), own, "{path}: all others can be sent");
+        }
+    }
+}
+
+/// A zero-copy NIC without a frame drops packets for the host as well.
+#[test]
+fn counts_how_often_a_zero_copy_nic_had_no_frame() {
+    for (path, times) in [(Path::ZeroCopy, [1, 1, 3, 3]), (Path::NativeCopy, [0; 4])] {
+        let (mut queue, mut kernel) = Harness::new(QueueOptions::new().frames(16)).path(path).open().unwrap();
+        let starved = |queue: &Queue| queue.counters().rx_starved;
+        let mut deliver = |packets: u8| assert!((0..packets).all(|number| kernel.deliver(&packet(number, 60))));
+        // Half of the frames are on the fill ring.
+        deliver(8);
+        assert_eq!(queue.recv(Wait::Spin).unwrap().len(), 8);
+        assert_eq!(starved(&queue), times[0], "{path}: packets were taken too late");
+        deliver(7);
+        assert_eq!(queue.recv(Wait::Spin).unwrap().len(), 7);
+        assert_eq!(starved(&queue), times[1], "{path}: one frame was left");
+        let mut kept = Vec::new();
+        for _ in 0..2 {
+            assert!(queue.recv(Wait::Spin).unwrap().is_empty(), "stocks the fill ring");
+            deliver(8);
+            kept.extend(queue.recv(Wait::Spin).unwrap().iter_mut().map(|packet| packet.keep()));
+        }
+        assert_eq!(starved(&queue), times[2], "{path}: {} frames are kept", kept.len());
+        for _ in 0..10 {
+            queue.recv(Wait::Spin).unwrap();
+        }
+        assert_eq!(starved(&queue), times[3], "{path}: it has had none since");
+    }
 }
 
 /// A zero-copy driver sleeps over an empty fill ring.

@@ -4,7 +4,7 @@ use std::result::Result as StdResult;
 
 use anyhow::{Context, Result, bail};
 use ringside_nic::Interface;
-use ringside_xsk::{Direction, Error, Port, SharedUmem};
+use ringside_xsk::{Direction, Error, Port, QueueOptions, SharedUmem};
 
 use crate::args::FwdArgs;
 use crate::session;
@@ -31,7 +31,7 @@ pub(super) fn open(args: &FwdArgs, interface: &Interface) -> Result<Ports> {
     let second = Interface::by_name(name).context("--out")?;
     let umem = match args.copy_between {
         true => Err("as --copy-between asks for".to_owned()),
-        false => shared_umem(args, interface)?,
+        false => shared_umem(args, interface, &second)?,
     };
     let (port, out, copied) = both(
         umem,
@@ -85,29 +85,43 @@ fn cannot_share(error: anyhow::Error) -> Result<String> {
     }
 }
 
-/// As many frames for each incoming queue as where packets are sent back.
-fn shared_umem(args: &FwdArgs, from: &Interface) -> Result<StdResult<SharedUmem, String>> {
+/// Makes a UMEM for both interfaces. It has as many frames for each incoming queue as where packets
+/// are sent back, and those that the second interface keeps for its host.
+fn shared_umem(args: &FwdArgs, from: &Interface, to: &Interface) -> Result<StdResult<SharedUmem, String>> {
     let incoming = match &args.port.queues {
         Some(queues) => u32::try_from(queues.0.len()).unwrap_or(u32::MAX),
         None => from.rx_queues()?,
     };
     let each = args.port.options(Direction::Both).frames_on(from, args.port.mode);
-    let frames = each.saturating_mul(incoming);
-    let umem = args.port.shared_umem(frames, std::slice::from_ref(from));
+    let for_host = without_frames(args).frames_on(to, args.port.mode);
+    let outgoing = outgoing_queues(to, incoming)?;
+    let frames = (each.saturating_mul(incoming)).saturating_add(for_host.saturating_mul(outgoing));
+    let umem = args.port.shared_umem(frames, &[from.clone(), to.clone()]);
     Ok(umem.map_err(|error| format!("one cannot be shared: {error}")))
 }
 
+/// Options of a queue of the second interface on the shared UMEM: all frames that it sends are the
+/// first interface's.
+fn without_frames(args: &FwdArgs) -> QueueOptions {
+    args.port.options(Direction::Transmit).frames(0)
+}
+
+/// Returns how many queues of the second interface are used: no more than there are to send to it.
+fn outgoing_queues(interface: &Interface, incoming: u32) -> Result<u32> {
+    Ok(interface.tx_queues()?.min(incoming))
+}
+
 /// The second interface only transmits: no XDP program is attached to it, and the first one's choice of queues does not
-/// apply. No more of its queues are taken than there are to send to it. On a shared UMEM all frames are the first one's.
+/// apply.
 fn open_out(interface: &Interface, args: &FwdArgs, incoming: usize, umem: Option<&SharedUmem>) -> Result<Port> {
-    let queues = interface.tx_queues()?.min(u32::try_from(incoming).unwrap_or(u32::MAX));
+    let queues = outgoing_queues(interface, u32::try_from(incoming).unwrap_or(u32::MAX))?;
     session::patiently(interface, |timeout| {
-        let options = args.port.options(Direction::Transmit).busy_timeout(timeout);
         let builder = Port::builder(interface.clone()).mode(args.port.mode).queues(0..queues);
-        Ok(match umem {
-            Some(umem) => builder.umem(umem).options(options.frames(0)).open()?,
-            None => builder.options(options).open()?,
-        })
+        let (builder, options) = match umem {
+            Some(umem) => (builder.umem(umem), without_frames(args)),
+            None => (builder, args.port.options(Direction::Transmit)),
+        };
+        Ok(builder.options(options.busy_timeout(timeout)).open()?)
     })
 }
 

@@ -73,6 +73,7 @@ pub(super) fn run(talk: Talk<'_>, frames: Frames, stop: &Stop) -> Result<Ended> 
         sent_packets: all,
         kicks: all,
         waits: 0,
+        rx_starved: 0,
         xdp_statistics: None,
         xdp_verdicts: None,
     };

@@ -88,6 +88,7 @@ pub(super) fn run(args: &TxArgs, period: Duration) -> Result<()> {
         sent_packets: sent,
         kicks: sent,
         waits: 0,
+        rx_starved: 0,
         xdp_statistics: None,
         xdp_verdicts: None,
     };

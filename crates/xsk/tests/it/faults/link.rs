@@ -1,11 +1,13 @@
 //! The link goes down and up, away, elsewhere; its queues become more and fewer.
 
 use std::cell::RefCell;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use ringside_netlab::{End, Lab, Namespace, wait_until};
 use ringside_nic::LinkWatch;
-use ringside_xsk::{BusyPoll, Direction, Error, Interface, LinkEvent, Path, QueueOptions, Wait};
+use ringside_xsk::{BusyPoll, Direction, Error, Interface, LinkEvent, Path, Queue, QueueOptions, Wait};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::common::PATIENCE;
 use super::common::account::{Account, Balance};
@@ -341,11 +343,76 @@ fn a_queue_that_is_never_idle_is_told() {
                 Some(event) => break event.clone(),
                 None => assert_eq!(seen.note(&mut burst), 1, "{path}: idle after {}", seen.packets()),
             }
+            // Most applications do something with their packets.
+            std::thread::sleep(Duration::from_millis(3));
         };
         assert_eq!(told, LinkEvent::QueuesChanged { rx: 2, tx: 2 });
         while seen.note(&mut queue.recv(Wait::Poll(Duration::from_millis(10))).unwrap()) != 0 {}
         let balance = account.close(path, sent.taken(), seen.packets(), port.stats().unwrap().kernel);
         assert_eq!(balance, Balance::EVEN);
+        Ok(())
+    });
+}
+
+/// An application that looks five times a second, as one with a timer does, is told in time.
+#[test]
+fn a_queue_that_is_seldom_looked_at_is_told() {
+    in_every_mode("seldom", |path, tag| {
+        let lab = lab(tag, 1);
+        let bystander = Bystander::beside(&lab.b);
+        let mut port = open(&lab.b, path, |port| port.options(roomy()));
+        let queue = port.queues_mut().next().unwrap();
+        queue.recv(Wait::Spin).unwrap();
+        lab.b.set_up(false).unwrap();
+        let start = Instant::now();
+        let told = loop {
+            if let Some(event) = queue.recv(Wait::Spin).unwrap().event() {
+                break event.clone();
+            }
+            assert!(start.elapsed() < PATIENCE, "{path}: nothing is told");
+            std::thread::sleep(Duration::from_millis(200));
+        };
+        assert_eq!(told, LinkEvent::Down, "{path}");
+        bystander.within(TOLD, start);
+        bystander.in_time()
+    });
+}
+
+/// An event loop sleeps until there is a packet or an event, however long that takes.
+#[test]
+fn an_event_loop_is_woken_by_the_link() {
+    in_every_mode("loop", |path, tag| {
+        let lab = lab(tag, 1);
+        let mut port = open(&lab.b, path, |port| port.options(roomy()));
+        let queue = port.queues_mut().next().unwrap();
+        // One thread at a time may use a queue.
+        let (mut watch, queue) = lab.b.run(move || (queue.watch_link().unwrap(), queue));
+        let mut until = |queue: &Queue, expected: LinkEvent| {
+            let mut seen = Vec::new();
+            while !seen.contains(&expected) {
+                let mut fds = [queue.as_fd(), watch.as_fd()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+                let patience = Timespec::try_from(PATIENCE).unwrap();
+                let woken = poll(&mut fds, Some(&patience)).unwrap();
+                assert!(
+                    woken != 0,
+                    "{path}: nothing wakes it after {seen:?}, and {expected:?} is due"
+                );
+                assert!(!fds[1].revents().is_empty(), "{path}: there are no packets");
+                seen.extend(std::iter::from_fn(|| watch.next().unwrap()));
+            }
+        };
+        lab.b.set_up(false).unwrap();
+        until(queue, LinkEvent::Down);
+        lab.b.set_up(true).unwrap();
+        until(queue, LinkEvent::Up);
+        lab.delete_link().unwrap();
+        until(queue, LinkEvent::Removed);
+        let gone = loop {
+            if let Err(error) = queue.recv(Wait::Spin) {
+                break error;
+            }
+        };
+        assert!(matches!(gone, Error::LinkGone { .. }), "{path}: {gone}");
         Ok(())
     });
 }
