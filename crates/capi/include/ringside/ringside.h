@@ -284,8 +284,8 @@ typedef struct rsd_stats {
     uint64_t tx_invalid_descs;
     // Times that the kernel found the TX ring empty.
     uint64_t tx_ring_empty;
-    // Times that the NIC had no frame left to receive into, with zero-copy: it dropped packets then,
-    // those for the host included.
+    // Times that the NIC had no frame left to receive into, with zero-copy: it dropped packets
+    // then, those for the host included.
     uint64_t rx_starved;
 } rsd_stats;
 

@@ -256,6 +256,7 @@ fn every_number_has_its_unit_or_is_a_count() {
         "queue",
         "kicks",
         "waits",
+        "rx_starved",
         "cpu",
         "cpus_online",
         "rx_queues",
