@@ -17,6 +17,9 @@ pub struct LinkState {
     pub index: u32,
     /// Hardware address; all zero on a link that has none of six bytes.
     pub mac: [u8; 6],
+    /// Hardware type (`ARPHRD_*`): 1 for Ethernet, 772 for loopback. Packets of most others have no
+    /// Ethernet header.
+    pub hardware_type: u16,
     /// Largest packet in bytes, without the Ethernet header.
     pub mtu: u32,
     /// Whether an administrator switched it on.
@@ -162,6 +165,7 @@ impl LinkState {
             name: String::new(),
             index: message.header.index,
             mac: [0; 6],
+            hardware_type: message.header.link_layer_type.into(),
             mtu: 0,
             admin_up: flags.contains(LinkFlags::Up),
             carrier: flags.contains(LinkFlags::LowerUp),

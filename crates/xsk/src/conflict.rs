@@ -190,6 +190,14 @@ mod tests {
             let may_work = matches!(attachment, Attachment::Netlink | Attachment::Unknown) && program == "other";
             assert_eq!(by_ip, may_work, "{attachment:?}: {advice}");
         }
+        for (mode, off) in [
+            (XdpMode::Generic, "xdpgeneric off"),
+            (XdpMode::Offloaded, "xdpoffload off"),
+            (XdpMode::Multi, "xdp off"),
+        ] {
+            let advice = removal("eth0", "other", mode, &Attachment::Netlink);
+            assert_eq!(advice, format!("ip link set dev eth0 {off}"));
+        }
     }
 
     #[test]

@@ -63,11 +63,11 @@ pub use ledger::Ledger;
 pub use mmap::Pages;
 pub use mode::{Mode, Path};
 pub use options::{BusyPoll, Direction, QueueOptions};
-pub use port::{Port, PortBuilder, ThreadedNapi};
+pub use port::{Port, PortBuilder, PortGuard, ThreadedNapi};
 #[cfg(feature = "attach")]
 pub use program::Filter;
 pub use program::{AttachMode, AttachedProgram, Program, XdpLink, XskMap};
-pub use queue::{Queue, QueueBuilder, SendError};
+pub use queue::{Queue, QueueBuilder, SendError, StatsReader};
 pub use report::{NicReport, PortReport, ProgramReport, QueueReport};
 #[cfg(feature = "attach")]
 pub use ringside_bpf::QueueCounters;

@@ -434,6 +434,13 @@ impl Sizes {
                 reason: format!("a burst has 1 to {MAX_RING} packets"),
             });
         }
+        if let Some(budget) = options.tx_budget.filter(|budget| *budget < 32) {
+            return Err(Error::Setting {
+                setting: "tx_budget",
+                value: budget.to_string(),
+                reason: "the kernel takes one from 32 to the TX ring's size".into(),
+            });
+        }
         let frames = options.total_frames(path, nic_ring);
         let for_host = options.frames_for_host(path, nic_ring);
         let geometry = match shared {

@@ -1,11 +1,13 @@
 //! A port: an interface with all its queues.
 
+mod guard;
 mod open;
 #[cfg(feature = "attach")]
 mod own;
 mod reopen;
 mod settings;
 
+pub use guard::PortGuard;
 pub(crate) use open::check_mtu;
 pub use settings::ThreadedNapi;
 
@@ -15,14 +17,14 @@ use std::time::{Duration, Instant};
 
 use ringside_nic::{Deferral, Interface};
 
-use self::settings::{Changed, Settings};
+use self::settings::Settings;
 use crate::error::Error;
 use crate::mode::{Mode, Path};
 use crate::opener::Opener;
 use crate::options::QueueOptions;
 #[cfg(feature = "attach")]
 use crate::program::Filter;
-use crate::program::{Program, XdpLink, XskMap};
+use crate::program::{Program, XskMap};
 use crate::queue::Queue;
 use crate::report::{PortReport, ProgramReport};
 use crate::stats::Stats;
@@ -61,18 +63,11 @@ use crate::umem::SharedUmem;
 /// # Ok::<(), ringside_xsk::Error>(())
 /// ```
 pub struct Port {
-    interface: Interface,
-    queues: Vec<Queue>,
-    /// Put back before the program is detached, which on some drivers ends their NAPI instances.
-    changed: Changed,
-    map: Option<XskMap>,
-    link: Option<XdpLink>,
-    #[cfg(feature = "attach")]
-    program: Option<ringside_bpf::XskProgram>,
-    report: PortReport,
+    // Dropped in this order: from the guard's end on no packet is redirected to the queues.
+    guard: PortGuard,
+    queues: OpenQueues,
     /// How it was built, to be opened again.
     recipe: PortBuilder,
-    opener: Opener,
 }
 
 impl Port {
@@ -93,44 +88,61 @@ impl Port {
 
     /// The interface.
     pub fn interface(&self) -> &Interface {
-        &self.interface
+        self.guard.interface()
     }
 
     /// The queues, each to be given to a thread of its own.
     pub fn queues_mut(&mut self) -> std::slice::IterMut<'_, Queue> {
-        self.queues.iter_mut()
+        self.queues.all.iter_mut()
     }
 
     /// The queues.
     pub fn queues(&self) -> &[Queue] {
-        &self.queues
+        &self.queues.all
+    }
+
+    /// Takes the port apart: its queues, which may go to other threads or tasks for good, and a
+    /// guard for what they have in common. Without the guard the queues receive nothing any more.
+    /// Each is closed when it is dropped; call [`Queue::drain`] before, if what was sent last is to
+    /// leave.
+    ///
+    /// ```no_run
+    /// use ringside_xsk::{Interface, Port, Wait};
+    ///
+    /// let (guard, queues) = Port::builder(Interface::by_name("eth0")?).open()?.into_queues();
+    /// for mut queue in queues {
+    ///     std::thread::spawn(move || -> Result<(), ringside_xsk::Error> {
+    ///         loop {
+    ///             queue.recv(Wait::Spin)?.send_back()?;
+    ///         }
+    ///     });
+    /// }
+    /// loop {
+    ///     std::thread::sleep(std::time::Duration::from_secs(1));
+    ///     println!("{:?}", guard.stats()?);
+    /// }
+    /// # Ok::<(), ringside_xsk::Error>(())
+    /// ```
+    pub fn into_queues(self) -> (PortGuard, Vec<Queue>) {
+        let Self { guard, mut queues, .. } = self;
+        (guard, std::mem::take(&mut queues.all))
     }
 
     /// What was obtained per queue, and why.
     pub fn report(&self) -> &PortReport {
-        &self.report
+        self.guard.report()
     }
 
     /// The counters of all queues together. For one queue: [`Queue::stats`].
     pub fn stats(&self) -> Result<Stats, Error> {
-        self.queues.iter().map(Queue::stats).sum()
+        self.guard.stats()
     }
 
     /// What our XDP program counted, per queue of the interface, also for queues without a socket; empty when the port
     /// uses another program.
     #[cfg(feature = "attach")]
     pub fn program_counters(&self) -> Result<Vec<ringside_bpf::QueueCounters>, Error> {
-        let Some(program) = &self.program else {
-            return Ok(Vec::new());
-        };
-        (0..program.queues())
-            .map(|queue| {
-                program.counters(queue).map_err(|error| Error::Load {
-                    interface: self.interface.name().to_owned(),
-                    reason: format!("its counters cannot be read: {error}"),
-                })
-            })
-            .collect()
+        self.guard.program_counters()
     }
 
     /// The same counters by themselves, for who reads them from another thread while the queues work on theirs; `None` when
@@ -141,55 +153,46 @@ impl Port {
     /// [`Error::Load`] when the process may open no more files.
     #[cfg(feature = "attach")]
     pub fn program_counter_reader(&self) -> Result<Option<ringside_bpf::XskCounters>, Error> {
-        let reader = self.program.as_ref().map(ringside_bpf::XskProgram::counter_reader);
-        reader.transpose().map_err(|error| Error::Load {
-            interface: self.interface.name().to_owned(),
-            reason: format!("its counters cannot be kept: {error}"),
-        })
+        self.guard.program_counter_reader()
+    }
+
+    fn close(&mut self) {
+        self.guard.close();
+        self.queues.close();
     }
 }
 
-impl Port {
+/// The queues of a port, closed together.
+struct OpenQueues {
+    all: Vec<Queue>,
+    opener: Opener,
+}
+
+impl OpenQueues {
+    /// Gives what is on its way 100 ms to leave, then closes all queues.
     fn close(&mut self) {
-        if !self.opener.is_this_process() {
-            // Sockets, program and settings are the parent's. Closing the copies of its descriptors
-            // changes nothing.
-            std::mem::take(&mut self.changed).forget();
-            return;
-        }
-        leave_map(self.map.as_ref(), &self.queues);
-        self.changed.restore();
-        self.link = None;
         let end = Instant::now() + Duration::from_millis(100);
-        for queue in &mut self.queues {
+        // The rings of a child's copies are its parent's.
+        let own = self.opener.is_this_process();
+        for queue in self.all.iter_mut().filter(|_| own) {
             // A port is also dropped when its queue or link has failed; there is nobody to tell.
             _ = queue.drain(end.saturating_duration_since(Instant::now()));
         }
-        self.queues.clear();
-        self.report.queues.clear();
+        self.all.clear();
     }
 }
 
-impl Drop for Port {
+impl Drop for OpenQueues {
     fn drop(&mut self) {
         self.close();
-    }
-}
-
-/// The first step of every teardown: from here on no packet is redirected to the queues.
-fn leave_map(map: Option<&XskMap>, queues: &[Queue]) {
-    if let Some(map) = map {
-        for queue in queues {
-            map.remove(map.place_of(queue));
-        }
     }
 }
 
 impl fmt::Debug for Port {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Port")
-            .field("interface", &self.interface)
-            .field("queues", &self.queues)
+            .field("interface", self.interface())
+            .field("queues", &self.queues.all)
             .finish_non_exhaustive()
     }
 }

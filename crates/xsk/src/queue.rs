@@ -11,21 +11,23 @@ mod kernel_tests;
 mod lanes;
 #[cfg(all(test, feature = "attach"))]
 mod raw_tests;
+mod reader;
 mod stall;
 mod transmit;
 mod waiting;
 
+use std::cell::OnceCell;
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ringside_nic::{Interface, LinkEvent};
 use rustix::io::Errno;
-use rustix::net::sockopt::xdp_statistics;
 
 pub use builder::QueueBuilder;
 pub(crate) use builder::{LACKS_PROGRAM, finish};
+pub use reader::StatsReader;
 pub use transmit::SendError;
 
 use crate::burst::{Burst, PacketsMut};
@@ -39,10 +41,11 @@ use crate::options::Sizes;
 use crate::pair::Pair;
 use crate::report::QueueReport;
 use crate::socket::Bound;
-use crate::stats::{KernelStats, OwnStats, Stats};
+use crate::stats::{OwnCounters, OwnStats};
 use crate::umem::{Buf, Entry, Frame};
 use crate::wakeup::Wait;
 use lanes::MOST_FRAMES;
+use reader::SocketCounters;
 use stall::Stall;
 
 /// A queue: receive bursts, send them back, allocate and send.
@@ -72,7 +75,8 @@ pub struct Queue {
     /// Since when the TX side has made no progress, if it has not in the last pass.
     stalled: Option<Stall>,
     stall_timeout: Duration,
-    poison: Option<Violation>,
+    /// What was found wrong with shared memory, which ends the use of the queue.
+    poison: OnceCell<Violation>,
     link: Arc<Link>,
     events_seen: u64,
     /// When it last looked for link events, by CLOCK_MONOTONIC_COARSE.
@@ -83,7 +87,8 @@ pub struct Queue {
     lost: Option<LinkEvent>,
     /// An error of a burst that was dropped, told by the next call.
     deferred: Option<Error>,
-    counters: OwnStats,
+    counters: Arc<OwnCounters>,
+    socket_counters: SocketCounters,
     /// Its frames are the kernel's to write to in this process alone.
     #[cfg(debug_assertions)]
     opener: Opener,
@@ -129,6 +134,7 @@ impl Queue {
         Self {
             inbox: Vec::with_capacity(batch as usize * frames_per_packet as usize + partial),
             partial: Vec::with_capacity(partial),
+            socket_counters: SocketCounters::of(&bound.fd),
             bound,
             interface,
             mtu,
@@ -140,14 +146,14 @@ impl Queue {
             unsent: false,
             stalled: None,
             stall_timeout,
-            poison: None,
+            poison: OnceCell::new(),
             events_seen: link.told(),
             link,
             link_checked: waiting::now_coarse(),
             event: None,
             lost: None,
             deferred: None,
-            counters: OwnStats::default(),
+            counters: Arc::default(),
             #[cfg(debug_assertions)]
             opener: Opener::this_process(),
             starved: false,
@@ -279,26 +285,9 @@ impl Queue {
         pool.available()
     }
 
-    /// All counters since the queue was opened. One `getsockopt()`.
-    pub fn stats(&self) -> Result<Stats, Error> {
-        let kernel =
-            xdp_statistics(&self.bound.fd).map_err(|errno| self.failed("getsockopt(XDP_STATISTICS)", errno))?;
-        Ok(Stats {
-            kernel: KernelStats {
-                rx_dropped: kernel.rx_dropped,
-                rx_invalid_descs: kernel.rx_invalid_descs,
-                tx_invalid_descs: kernel.tx_invalid_descs,
-                rx_ring_full: kernel.rx_ring_full.unwrap_or(0),
-                rx_fill_ring_empty: kernel.rx_fill_ring_empty_descs.unwrap_or(0),
-                tx_ring_empty: kernel.tx_ring_empty_descs.unwrap_or(0),
-            },
-            own: self.counters,
-        })
-    }
-
     /// Our own counters, without a system call.
-    pub fn counters(&self) -> &OwnStats {
-        &self.counters
+    pub fn counters(&self) -> OwnStats {
+        self.counters.snapshot()
     }
 
     /// Reads of hints in vain, of all queues on this queue's UMEM.
@@ -353,7 +342,7 @@ impl Queue {
             return Ok(());
         }
         self.recycle_inbox();
-        match self.poison.is_some() || self.deferred.is_some() {
+        match self.poison.get().is_some() || self.deferred.is_some() {
             true => Err(self.trouble()),
             false => Ok(()),
         }
@@ -362,7 +351,7 @@ impl Queue {
     /// A burst that was forgotten (`mem::forget`) or a panic in a callback leaves packets in the inbox.
     #[inline]
     fn is_sound(&self) -> bool {
-        self.poison.is_none() && self.deferred.is_none() && self.lost.is_none() && self.inbox.is_empty()
+        self.poison.get().is_none() && self.deferred.is_none() && self.lost.is_none() && self.inbox.is_empty()
     }
 
     /// Keeps an error of a call that cannot tell it for the next one; not that the link is gone, which that one finds out
@@ -377,8 +366,8 @@ impl Queue {
 
     #[cold]
     fn trouble(&mut self) -> Error {
-        match self.poison {
-            Some(violation) => self.poisoned(violation),
+        match self.poison.get() {
+            Some(violation) => self.poisoned(*violation),
             None => (self.deferred.take())
                 .or_else(|| self.link_gone())
                 .expect("checked by the caller"),
@@ -415,11 +404,11 @@ impl Queue {
         }
         if self.report.path == Path::ZeroCopy {
             let starved = self.bound.is_starved();
-            self.counters.rx_starved += u64::from(starved && !self.starved);
+            self.counters.rx_starved.add(u64::from(starved && !self.starved));
             self.starved = starved;
         }
-        self.counters.rx_packets += received.packets;
-        self.counters.rx_bytes += received.bytes;
+        self.counters.rx_packets.add(received.packets);
+        self.counters.rx_bytes.add(received.bytes);
         if self.inbox.last().is_some_and(|last| last.more()) {
             self.set_aside()?;
         }
@@ -479,7 +468,7 @@ impl Queue {
     #[inline]
     fn note_completed(&mut self, completed: u32) {
         if completed != 0 {
-            self.counters.tx_completed += u64::from(completed);
+            self.counters.tx_completed.add(u64::from(completed));
             self.stalled = None;
         }
     }
@@ -503,7 +492,7 @@ impl Queue {
     #[inline]
     fn check<T>(&mut self, result: Result<T, Violation>) -> Result<T, Error> {
         result.map_err(|violation| {
-            self.poison = Some(violation);
+            _ = self.poison.set(violation);
             self.inbox.clear();
             self.poisoned(violation)
         })
@@ -575,6 +564,13 @@ impl Drop for Queue {
     fn drop(&mut self) {
         self.inbox.append(&mut self.partial);
         self.recycle_inbox();
+        self.socket_counters.close();
+    }
+}
+
+impl AsRawFd for Queue {
+    fn as_raw_fd(&self) -> RawFd {
+        self.bound.fd.as_raw_fd()
     }
 }
 

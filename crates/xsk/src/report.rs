@@ -154,6 +154,8 @@ pub struct PortReport {
     pub unbound_queues: Vec<u32>,
     /// What was changed on the interface, and how; empty when nothing was asked for.
     pub settings: Vec<String>,
+    /// What will cost packets as the interface is set up now, each with what to do.
+    pub warnings: Vec<String>,
     /// One entry a queue.
     pub queues: Vec<QueueReport>,
 }
@@ -180,8 +182,8 @@ impl fmt::Display for PortReport {
             }
             None => write!(f, ": no XDP program, transmit only")?,
         }
-        for setting in &self.settings {
-            write!(f, "\n  {setting}")?;
+        for line in self.settings.iter().chain(&self.warnings) {
+            write!(f, "\n  {line}")?;
         }
         for queue in &self.queues {
             write!(f, "\n  {queue}")?;

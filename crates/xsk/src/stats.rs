@@ -1,5 +1,8 @@
 //! Everything that is counted, in one place.
 
+use std::ops::AddAssign;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use serde::Serialize;
 
 /// Counters of one queue since it was opened: the kernel's six, and our own.
@@ -32,45 +35,94 @@ pub struct KernelStats {
     pub tx_ring_empty: u64,
 }
 
-/// What the library counts for a queue. Packets and bytes are counted where they cross the rings.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct OwnStats {
+/// Declares the library's own counters: a snapshot, its addition, and the live form that one thread
+/// adds to while others read it.
+macro_rules! own_counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What the library counts for a queue. Packets and bytes are counted where they cross the
+        /// rings.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+        #[non_exhaustive]
+        pub struct OwnStats {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl AddAssign for OwnStats {
+            fn add_assign(&mut self, other: Self) {
+                $(self.$name += other.$name;)*
+            }
+        }
+
+        /// [`OwnStats`] as they grow. Apart from what other threads write to.
+        #[derive(Debug, Default)]
+        #[repr(align(128))]
+        pub(crate) struct OwnCounters {
+            $(pub(crate) $name: Counter,)*
+        }
+
+        impl OwnCounters {
+            pub(crate) fn snapshot(&self) -> OwnStats {
+                OwnStats {
+                    $($name: self.$name.get(),)*
+                }
+            }
+        }
+    };
+}
+
+own_counters! {
     /// Packets taken from the RX ring.
-    pub rx_packets: u64,
+    rx_packets,
     /// Their bytes, Ethernet header included, checksum (FCS) not.
-    pub rx_bytes: u64,
+    rx_bytes,
     /// Packets put on the TX ring.
-    pub tx_packets: u64,
+    tx_packets,
     /// Their bytes.
-    pub tx_bytes: u64,
+    tx_bytes,
     /// Frames that came back on the completion ring.
-    pub tx_completed: u64,
+    tx_completed,
     /// Packets that were to be sent and were not, because their queue failed or was closed.
-    pub tx_abandoned: u64,
+    tx_abandoned,
     /// `sendto()` calls.
-    pub tx_kicks: u64,
+    tx_kicks,
     /// Those that answered `EAGAIN`, `EBUSY` or `ENOBUFS`.
-    pub tx_kicks_partly: u64,
+    tx_kicks_partly,
     /// `recvfrom()` calls, to wake the kernel's receive side or to busy-poll.
-    pub rx_kicks: u64,
+    rx_kicks,
     /// `poll()` calls.
-    pub polls: u64,
+    polls,
     /// Times that a `poll()` was woken by a packet.
-    pub wakeups: u64,
+    wakeups,
     /// Times that the NIC had no frame left to receive into, with zero-copy. It dropped packets
     /// then, those for the host included: the application took packets too late, or kept too many
     /// frames.
-    pub rx_starved: u64,
+    rx_starved,
     /// Looks at an empty RX ring.
-    pub empty_looks: u64,
+    empty_looks,
     /// Turns of busy-polling ([`Wait::BusyPoll`](crate::Wait::BusyPoll)).
-    pub busy_polls: u64,
+    busy_polls,
     /// Those after which there were packets.
-    pub busy_polls_fruitful: u64,
+    busy_polls_fruitful,
 }
 
-impl std::ops::AddAssign for Stats {
+/// A counter that one thread adds to, without a locked instruction, and any may read.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds to it. Only the thread that owns the queue does.
+    #[inline]
+    pub(crate) fn add(&self, count: u64) {
+        self.0.store(self.get().wrapping_add(count), Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl AddAssign for Stats {
     fn add_assign(&mut self, other: Self) {
         let (k, o) = (&mut self.kernel, &other.kernel);
         k.rx_dropped += o.rx_dropped;
@@ -79,22 +131,7 @@ impl std::ops::AddAssign for Stats {
         k.rx_ring_full += o.rx_ring_full;
         k.rx_fill_ring_empty += o.rx_fill_ring_empty;
         k.tx_ring_empty += o.tx_ring_empty;
-        let (s, o) = (&mut self.own, &other.own);
-        s.rx_packets += o.rx_packets;
-        s.rx_bytes += o.rx_bytes;
-        s.tx_packets += o.tx_packets;
-        s.tx_bytes += o.tx_bytes;
-        s.tx_completed += o.tx_completed;
-        s.tx_abandoned += o.tx_abandoned;
-        s.tx_kicks += o.tx_kicks;
-        s.tx_kicks_partly += o.tx_kicks_partly;
-        s.rx_kicks += o.rx_kicks;
-        s.polls += o.polls;
-        s.wakeups += o.wakeups;
-        s.rx_starved += o.rx_starved;
-        s.empty_looks += o.empty_looks;
-        s.busy_polls += o.busy_polls;
-        s.busy_polls_fruitful += o.busy_polls_fruitful;
+        self.own += other.own;
     }
 }
 

@@ -11,9 +11,10 @@ use ringside_nic::host::{Cap, Capabilities};
 #[cfg(feature = "attach")]
 use rustix::io::Errno;
 
+use super::guard::{PortGuard, leave_map};
 #[cfg(feature = "attach")]
 use super::own::Wanted;
-use super::{Loaded, Port, PortBuilder};
+use super::{Loaded, OpenQueues, Port, PortBuilder};
 use crate::conflict;
 use crate::error::Error;
 use crate::link::Link;
@@ -86,6 +87,18 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
             reason: "a port that only transmits has no sockets to redirect to: leave the program away, or use Direction::Both".into(),
         });
     }
+    #[cfg(feature = "attach")]
+    if matches!(program, Program::Ringside(_)) && ![ARPHRD_ETHER, ARPHRD_LOOPBACK].contains(&state.hardware_type) {
+        return Err(Error::Setting {
+            setting: "interface",
+            value: interface.name().to_owned(),
+            reason: format!(
+                "its packets have no Ethernet header (hardware type {}), which Ringside's XDP program reads: use the \
+                 interface below it, or bring a program of your own (Program::Custom)",
+                state.hardware_type
+            ),
+        });
+    }
     if first_place != 0 && !matches!(program, Program::Custom { .. } | Program::Attached { .. }) {
         return Err(Error::Setting {
             setting: "first_place",
@@ -125,6 +138,7 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
         mtu: state.mtu,
         watch: &link_watch,
         lacks_program: Cell::new(false),
+        not_native: (state.kind.as_deref() == Some("bond")).then_some(BOND),
     };
     let climbed = ladder.climb_down(&loaded, mode);
     #[cfg(feature = "attach")]
@@ -183,19 +197,34 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
         },
         queues: queues.iter().map(|queue| queue.report().clone()).collect(),
         settings: changed.notes.clone(),
+        warnings: {
+            let is_generic = queues.iter().any(|queue| queue.report().path == Path::Generic);
+            let takes_uncut = is_generic && !transmit_only && state.kind.as_deref() == Some("veth");
+            takes_uncut.then(|| UNCUT.to_owned()).into_iter().collect()
+        },
         interface: interface.name().to_owned(),
     };
-    Ok(Port {
+    let guard = PortGuard {
         interface,
-        queues,
         changed,
+        places: (map.iter())
+            .flat_map(|map| queues.iter().map(|queue| map.place_of(queue)))
+            .collect(),
         map,
         link,
         #[cfg(feature = "attach")]
         program,
         report,
-        recipe,
+        readers: queues.iter().map(Queue::stats_reader).collect(),
         opener: Opener::this_process(),
+    };
+    Ok(Port {
+        guard,
+        queues: OpenQueues {
+            all: queues,
+            opener: Opener::this_process(),
+        },
+        recipe,
     })
 }
 
@@ -349,6 +378,24 @@ fn loaded(report: Option<ProgramReport>, attach: Option<OwnedFd>, map: Option<Ow
     })
 }
 
+/// The driver of a veth switches its peer's segmentation off for native XDP, and for generic XDP it
+/// does not. <https://elixir.bootlin.com/linux/v6.18/C/ident/veth_xdp_set>
+const UNCUT: &str = "generic mode on veth: a peer with segmentation offload sends TCP uncut, and what does not fit a frame is \
+                     dropped (rx_dropped); at the peer: ethtool -K PEER tso off tx-udp-segmentation off";
+
+/// A bond hands a native program to its members and runs none itself; a socket gets packets of the
+/// interface that it is bound to alone.
+/// <https://elixir.bootlin.com/linux/v6.18/C/ident/bond_xdp_set>,
+/// <https://elixir.bootlin.com/linux/v6.18/C/ident/xsk_rcv_check>
+const BOND: &str = "native XDP of a bond runs on its members, whose packets come to no socket of the bond";
+
+/// Hardware types of interfaces whose packets begin with an Ethernet header.
+/// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/linux/if_arp.h>
+#[cfg(feature = "attach")]
+const ARPHRD_ETHER: u16 = 1;
+#[cfg(feature = "attach")]
+const ARPHRD_LOOPBACK: u16 = 772;
+
 /// The modes, from best to worst, until one is had.
 struct Ladder<'a> {
     interface: &'a Interface,
@@ -360,6 +407,8 @@ struct Ladder<'a> {
     watch: &'a Arc<Link>,
     /// Zero-copy was to be had but for an XDP program, which a port that only sends does not have by itself.
     lacks_program: Cell<bool>,
+    /// Why packets of the interface itself never come to a socket by native XDP.
+    not_native: Option<&'static str>,
 }
 
 impl Ladder<'_> {
@@ -384,6 +433,10 @@ impl Ladder<'_> {
         let mut no_native = false;
         for &path in &steps {
             if no_native && path == Path::NativeCopy {
+                continue;
+            }
+            if let (true, Some(reason)) = (receives && path != Path::Generic, self.not_native) {
+                tried.push(format!("{path} was not tried: {reason}"));
                 continue;
             }
             if let Err(error) = self.attach(loaded, path, &mut opened.link) {
@@ -499,14 +552,14 @@ impl<'a> Opened<'a> {
     }
 
     fn close_queues(&mut self) {
-        super::leave_map(self.map, &self.queues);
+        leave_map(self.map, &self.queues);
         self.queues.clear();
     }
 }
 
 impl Drop for Opened<'_> {
     fn drop(&mut self) {
-        super::leave_map(self.map, &self.queues);
+        leave_map(self.map, &self.queues);
         self.link = None;
         self.queues.clear();
     }

@@ -29,7 +29,7 @@ impl Port {
         let mut pause = FIRST_PAUSE;
         loop {
             let mut recipe = self.recipe.try_clone()?;
-            let attempt = Interface::by_name(self.interface.name())
+            let attempt = Interface::by_name(self.interface().name())
                 .map_err(Error::from)
                 .and_then(|interface| {
                     recipe.interface = interface;

@@ -4,7 +4,7 @@ use crate::burst::Packet;
 use crate::error::Violation;
 use crate::ring::{ConsumerRing, Desc, Reservation, RingMap};
 use crate::socket::Bound;
-use crate::stats::OwnStats;
+use crate::stats::OwnCounters;
 use crate::tx_metadata::{Ask, AskError, TxMeta};
 use crate::umem::pool::Pool;
 use crate::umem::{Buf, Entry, Fate, FrameIndex, Umem, chain};
@@ -193,7 +193,7 @@ impl Bound {
     pub(super) fn write_through<A: Ask>(
         &mut self,
         frames: u32,
-        counters: &mut OwnStats,
+        counters: &OwnCounters,
         write: &mut impl FnMut(&mut Packet<'_>) -> A,
     ) -> Result<Option<Pushed>, Violation> {
         let (Some(tx), Some(pair)) = (&mut self.tx, self.pair.own()) else {
@@ -233,8 +233,8 @@ impl Bound {
                 });
                 debug_assert!(pushed);
                 // At once: the next `write` may panic, and these go all the same.
-                counters.tx_packets += 1;
-                counters.tx_bytes += u64::from(entry.buf.len);
+                counters.tx_packets.add(1);
+                counters.tx_bytes.add(u64::from(entry.buf.len));
                 result.packets += 1;
                 continue;
             }

@@ -57,8 +57,8 @@ impl Queue {
             && self.bound.push_one(buf)
         {
             self.unsent = true;
-            self.counters.tx_packets += 1;
-            self.counters.tx_bytes += u64::from(buf.len);
+            self.counters.tx_packets.add(1);
+            self.counters.tx_bytes.add(u64::from(buf.len));
             frame.lend();
             return Ok(());
         }
@@ -128,7 +128,7 @@ impl Queue {
                 && let Err(NotAsked { error, mut packet }) = packet.ask(asked)
             {
                 packet.drop();
-                self.counters.tx_abandoned += 1;
+                self.counters.tx_abandoned.add(1);
                 refused = Some(error);
             }
         }
@@ -163,7 +163,7 @@ impl Queue {
         }
         // What is pushed is published also when `write` panics, and must not wait for ever then.
         self.unsent = true;
-        let pushed = self.bound.write_through(frames, &mut self.counters, write);
+        let pushed = self.bound.write_through(frames, &self.counters, write);
         self.check(pushed)
     }
 
@@ -236,7 +236,7 @@ impl Queue {
         // Also when one of the burst was too short: the others must not wait for a next call.
         if self.unsent
             && !matches!(sent, Err(Error::LinkDown { .. } | Error::NoProgress { .. }))
-            && self.poison.is_none()
+            && self.poison.get().is_none()
         {
             self.kick()?;
         }
@@ -300,8 +300,8 @@ impl Queue {
                 }
             }
         }
-        self.counters.tx_packets += u64::from(pushed.packets);
-        self.counters.tx_bytes += pushed.bytes;
+        self.counters.tx_packets.add(u64::from(pushed.packets));
+        self.counters.tx_bytes.add(pushed.bytes);
         let sent = self.unless_refused(&pushed);
         if next < self.inbox.len() {
             self.abandon(next, open);
@@ -314,7 +314,7 @@ impl Queue {
     #[inline]
     fn unless_refused(&mut self, pushed: &Pushed) -> Result<u32, Error> {
         if pushed.refused != 0 {
-            self.counters.tx_abandoned += u64::from(pushed.refused);
+            self.counters.tx_abandoned.add(u64::from(pushed.refused));
             return Err(self.unsendable(pushed.refused_as));
         }
         Ok(pushed.packets)
@@ -328,7 +328,7 @@ impl Queue {
         for entry in self.inbox.drain(..).skip(next) {
             let fate = if entry.fate() == Fate::Open { open } else { entry.fate() };
             if is_head && (fate == Fate::Send || entry.asks()) {
-                self.counters.tx_abandoned += 1;
+                self.counters.tx_abandoned.add(1);
             }
             is_head = !entry.more();
             if !entry.is_the_users() {
@@ -354,10 +354,10 @@ impl Queue {
             // Where the kernel copies, or with busy-polling, the call itself does the work.
             let is_awaited = self.report.path == Path::ZeroCopy && self.report.busy_poll.is_none();
             if asks && !(is_awaited && self.stalled.as_mut().is_some_and(|stall| !stall.wakes_driver())) {
-                self.counters.tx_kicks += 1;
+                self.counters.tx_kicks.add(1);
                 answer = wake_tx(self.bound.fd.as_fd()).map_err(|errno| self.failed("sendto()", errno))?;
                 if answer != Answer::Done {
-                    self.counters.tx_kicks_partly += 1;
+                    self.counters.tx_kicks_partly.add(1);
                 }
             }
             if self.tx_pending()? == pending {

@@ -96,7 +96,7 @@ impl Queue {
 
     #[inline]
     fn wait_at(&mut self, wait: Wait) -> Result<(), Error> {
-        self.counters.empty_looks += 1;
+        self.counters.empty_looks.add(1);
         match wait {
             Wait::Spin => {
                 // Only a zero-copy driver sleeps over an empty fill ring; on copy paths the flag stays 0.
@@ -109,14 +109,14 @@ impl Queue {
             }
             Wait::BusyPoll => {
                 self.kick_rx()?;
-                self.counters.busy_polls += 1;
+                self.counters.busy_polls.add(1);
             }
             Wait::Poll(timeout) => self.sleep(timeout)?,
         }
         if self.event.is_none() {
             self.look()?;
             let busy = wait == Wait::BusyPoll && !self.inbox.is_empty();
-            self.counters.busy_polls_fruitful += u64::from(busy);
+            self.counters.busy_polls_fruitful.add(u64::from(busy));
         }
         Ok(())
     }
@@ -133,10 +133,10 @@ impl Queue {
             // Packets that the kernel could not send at once need more kicks, and not only when one arrives.
             let left = timeout.saturating_sub(start.elapsed());
             let slice = left.min(Duration::from_millis(if self.unsent { 1 } else { 500 }));
-            self.counters.polls += 1;
+            self.counters.polls.add(1);
             match poll_rx(self.bound.fd.as_fd(), self.link.as_fd(), slice) {
                 Ok(Slept::Woken) => {
-                    self.counters.wakeups += 1;
+                    self.counters.wakeups.add(1);
                     return Ok(());
                 }
                 Ok(Slept::Link) => self.ask_link(),
@@ -155,7 +155,7 @@ impl Queue {
     }
 
     fn kick_rx(&mut self) -> Result<(), Error> {
-        self.counters.rx_kicks += 1;
+        self.counters.rx_kicks.add(1);
         match wake_rx(self.bound.fd.as_fd()) {
             Ok(()) => Ok(()),
             Err(errno @ (Errno::NETDOWN | Errno::NXIO)) => {

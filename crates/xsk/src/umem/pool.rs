@@ -7,6 +7,8 @@
 //! received on one pair and sent on another comes back there. A pool that has more than its quota puts the surplus
 //! with the frames that users have dropped (`Umem::give_back`), and one that has less takes from there.
 
+#[cfg(debug_assertions)]
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use super::asked::not_opened;
@@ -32,7 +34,7 @@ pub(crate) struct Pool {
     tx_metadata: Option<Box<Obtained>>,
     /// One entry a frame, for the audit.
     #[cfg(debug_assertions)]
-    pub(super) seen: Vec<bool>,
+    pub(super) seen: RefCell<Vec<bool>>,
 }
 
 impl Pool {
@@ -45,7 +47,7 @@ impl Pool {
         free.sort_unstable_by(|a, b| b.cmp(a));
         let pool = Self {
             #[cfg(debug_assertions)]
-            seen: vec![false; umem.geometry().frames() as usize],
+            seen: RefCell::new(vec![false; umem.geometry().frames() as usize]),
             umem,
             pair,
             free,

@@ -59,10 +59,7 @@ fn values_that_make_no_sense_are_refused_by_name() {
         (|o| o.headroom(1800), &["headroom = 1800", "256 bytes"]),
         (|o| o.headroom(u32::MAX), &["headroom = 4294967295"]),
         (|o| o.headroom(500), &["MTU 1500", "frames of 4096 bytes"]),
-        (
-            |o| o.tx_budget(16),
-            &["XDP_MAX_TX_SKB_BUDGET", "32 to the TX ring's size"],
-        ),
+        (|o| o.tx_budget(16), &["tx_budget = 16", "32 to the TX ring's size"]),
         (
             |o| o.busy_poll(BusyPoll::with_budget(70_000)),
             &["SO_BUSY_POLL_BUDGET", "1 to 65535"],

@@ -354,7 +354,7 @@ proptest! {
 /// A queue for one direction has no frames on the other's rings.
 #[test]
 fn a_ledger_of_one_direction() {
-    let (mut queue, mut kernel) = Harness::new(QueueOptions::new().direction(Direction::Receive).frames(8))
+    let (queue, mut kernel) = Harness::new(QueueOptions::new().direction(Direction::Receive).frames(8))
         .open()
         .unwrap();
     assert!(kernel.deliver(&[1; 60]));

@@ -1,5 +1,6 @@
 //! The integration tests, as one program: each module tests one subject.
 
+mod apart;
 mod asking;
 mod attached;
 mod bad_input;
@@ -26,9 +27,11 @@ mod privileges;
 mod refused;
 mod shared;
 mod split_btf;
+mod stacked;
 mod traffic;
 mod transmit;
 mod tx_metadata;
+mod uncut;
 
 #[test]
 #[cfg(target_arch = "x86_64")]

@@ -27,7 +27,7 @@ fn packets_arrive_whole_and_in_order_on_every_queue() {
         }
         assert_eq!(numbers.len(), 4096, "{:?}", receiver.stats());
         assert!(numbers.into_iter().eq(0..4096), "order");
-        let (sent, received) = (*sender.counters(), receiver.stats().unwrap().own);
+        let (sent, received) = (sender.counters(), receiver.stats().unwrap().own);
         assert_eq!(sent.tx_packets, 4096);
         assert_eq!(
             (sent.tx_packets, sent.tx_bytes),

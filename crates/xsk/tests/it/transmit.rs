@@ -48,7 +48,7 @@ fn a_small_completion_ring_stops_nothing() {
                 got.extend(collect(only(&mut receiver), 100, PATIENCE));
             }
             assert!(tx.drain(PATIENCE).unwrap());
-            (*tx.counters(), got)
+            (tx.counters(), got)
         });
         assert_eq!((sent.tx_packets, sent.tx_completed, sent.tx_abandoned), (1000, 1000, 0));
         assert!(got.iter().copied().eq(0..1000), "{} arrived", got.len());
