@@ -1,5 +1,7 @@
 //! The command line, parsed into values: what gets past here makes sense by itself.
 
+mod bad_value;
+mod help;
 mod values;
 
 use std::net::{IpAddr, SocketAddr};
@@ -14,8 +16,10 @@ use ringside_nic::Interface;
 use ringside_wire::MacAddr;
 use ringside_xsk::{BusyPoll, Direction, Error, Filter, Mode, QueueOptions, SharedUmem};
 
+pub(crate) use self::bad_value::{BadValue, bad_value, is_about_a_value};
+use self::help::{frame_size_help, frames_help};
 use self::values::interval;
-pub(crate) use self::values::{List, list, list_or_none, period, rate, seconds, time_in, width};
+pub(crate) use self::values::{List, count, list, list_or_none, period, rate, seconds, time_in, width};
 use crate::live::PrometheusArgs;
 use crate::napi::NapiArgs;
 use crate::run::impair::ImpairArgs;
@@ -222,7 +226,8 @@ pub(crate) struct TxArgs {
     /// mostly, and a frame of the UMEM holds, or with --multi-buffer several
     #[arg(long, default_value_t = 64, value_name = "BYTES")]
     pub(crate) size: u32,
-    /// Packets per second over all queues, paced by intended time [default: as fast as possible]
+    /// Packets per second over all queues, such as 1000, 10k or 2M, paced by intended time
+    /// [default: as fast as possible]
     #[arg(long, value_name = "PPS", value_parser = rate)]
     pub(crate) rate: Option<u64>,
     /// A packet at each deadline, so far apart, such as 1ms or 250us, on one queue; whether deadlines were kept is in the result
@@ -333,7 +338,8 @@ pub(crate) struct PingArgs {
     /// Bytes of a packet from the Ethernet header on, without FCS [default: the smallest that holds a probe, 82 for IPv4]
     #[arg(long, value_name = "BYTES")]
     pub(crate) size: Option<u32>,
-    /// Probes per second, scheduled by intended time [default: the next one when the answer is there]
+    /// Probes per second, such as 1000 or 10k, scheduled by intended time [default: the next one
+    /// when the answer is there]
     #[arg(long, value_name = "PPS", value_parser = rate)]
     pub(crate) rate: Option<u64>,
     /// Probes in flight at the most [default: 1; with --rate 65536, so that the schedule does not wait for answers]
@@ -464,24 +470,6 @@ pub(crate) struct PortArgs {
     pub(crate) napi: NapiArgs,
 }
 
-/// The numbers are the library's.
-fn frame_size_help() -> String {
-    format!(
-        "Bytes of a UMEM frame: 2048 or 4096, or with --unaligned any number between [default: {}, or 4096 with zero-copy where the \
-         NIC would cut packets into pieces]",
-        QueueOptions::DEFAULT_FRAME_SIZE
-    )
-}
-
-fn frames_help() -> String {
-    format!(
-        "Frames of the UMEM of each queue [default: {}, plus twice the NIC's own ring with zero-copy; {} where the queue \
-         only transmits]",
-        QueueOptions::DEFAULT_FRAMES,
-        QueueOptions::DEFAULT_TRANSMIT_FRAMES
-    )
-}
-
 impl PortArgs {
     /// Refuses a frame size that only unaligned chunks can have: what they cost is to be asked for.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
@@ -490,7 +478,7 @@ impl PortArgs {
             && !size.is_power_of_two()
             && !self.unaligned
         {
-            anyhow::bail!(
+            bad_value!(
                 "--frame-size {size}: no power of two, so that frames lie across the borders of pages: add --unaligned, or \
                  take 2048 or 4096"
             );
@@ -545,11 +533,11 @@ impl PortArgs {
 /// When a run ends and how it tells.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RunArgs {
-    /// Seconds to run [default: until Ctrl-C]
+    /// Seconds to run, or a time with its unit, such as 500ms, 10s or 2min [default: until Ctrl-C]
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) time: Option<Duration>,
-    /// Packets after which to end
-    #[arg(long, value_name = "PACKETS", value_parser = clap::value_parser!(u64).range(1..))]
+    /// Packets after which to end, such as 1000, 10k or 2M
+    #[arg(long, value_name = "PACKETS", value_parser = count)]
     pub(crate) count: Option<u64>,
     #[command(flatten)]
     pub(crate) output: OutputArgs,

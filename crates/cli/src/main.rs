@@ -13,6 +13,7 @@ mod config;
 mod delay;
 #[cfg(feature = "full")]
 mod doctor;
+mod files;
 #[cfg(feature = "full")]
 mod lab;
 mod left;
@@ -118,7 +119,10 @@ fn main() -> ExitCode {
         Err(error) => {
             // One paragraph: what was tried, and the chain of causes.
             output::note(format_args!("ringside: {error:#}"));
-            ExitCode::FAILURE
+            match args::is_about_a_value(&error) {
+                true => ExitCode::from(2),
+                false => ExitCode::FAILURE,
+            }
         }
     }
 }

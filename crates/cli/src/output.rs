@@ -96,7 +96,7 @@ pub(crate) fn deliver(args: &OutputArgs, document: &Document, text: &str) -> Res
     };
     // Also when standard output fails: one of the two may have been the reason for a long run.
     if let Some(path) = &args.json_file {
-        fs::write(path, &json).with_context(|| format!("writing the result to {}", path.display()))?;
+        crate::files::write(path, &json).with_context(|| format!("writing the result to {}", path.display()))?;
     }
     printed?;
     match trouble.filter(|_| args.require_valid) {

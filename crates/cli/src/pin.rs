@@ -4,7 +4,7 @@ use anyhow::{Context, Result, anyhow};
 use ringside_nic::Knob;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::args::PortArgs;
+use crate::args::{PortArgs, bad_value};
 
 /// Pins the calling thread as the command line says for worker `number`, and gives it its priority.
 pub(crate) fn thread(args: &PortArgs, number: usize) -> Result<()> {
@@ -19,6 +19,15 @@ pub(crate) fn thread(args: &PortArgs, number: usize) -> Result<()> {
 
 /// Tries all of it on a thread that then ends: what the kernel refuses is told before anything was opened.
 pub(crate) fn check(args: &PortArgs) -> Result<()> {
+    if let Some(cpus) = &args.cpus {
+        let allowed = allowed()?;
+        if let Some(cpu) = cpus.0.iter().find(|cpu| !allowed.contains(cpu)) {
+            bad_value!(
+                "pinning a thread to CPU {cpu}: is it online? This process may run on {}",
+                Knob::cpu_list(&allowed)
+            );
+        }
+    }
     let workers = args.cpus.as_ref().map_or(1, |cpus| cpus.0.len());
     let attempt = || (0..workers).try_for_each(|number| thread(args, number));
     std::thread::scope(|scope| match scope.spawn(attempt).join() {

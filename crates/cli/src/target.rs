@@ -3,13 +3,13 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow};
 use ringside_nic::Interface;
 use ringside_wire::flow::UdpFlow;
 use ringside_wire::{MacAddr, ethernet};
 use ringside_xsk::Port;
 
-use crate::args::{FlowArgs, Peer};
+use crate::args::{FlowArgs, Peer, bad_value};
 use crate::session;
 
 /// How long a host has to tell its MAC address: the kernel asks three times, a second apart.
@@ -26,9 +26,9 @@ pub(crate) fn flow(interface: &Interface, args: &FlowArgs) -> Result<UdpFlow> {
         (Some(Peer::Ip(ip)), None) => (Some(ip), resolve(interface, ip)?),
         (Some(Peer::Mac(mac)), None) | (None, Some(mac)) => (None, mac),
         (Some(Peer::Mac(_)), Some(_)) => {
-            bail!("--to already is a MAC address: leave --to-mac out, or give an IP address to --to")
+            bad_value!("--to already is a MAC address: leave --to-mac out, or give an IP address to --to")
         }
-        (None, None) => bail!("where to? Give --to IP (resolved by ARP or neighbour discovery) or --to MAC"),
+        (None, None) => bad_value!("no destination: use --to IP (resolved by ARP or neighbour discovery) or --to MAC"),
     };
     let from_ip = match (args.from, to_ip) {
         (Some(from), _) => from,
@@ -42,7 +42,7 @@ pub(crate) fn flow(interface: &Interface, args: &FlowArgs) -> Result<UdpFlow> {
         (None, IpAddr::V6(_)) => Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 2).into(),
     };
     if from_ip.is_ipv4() != to_ip.is_ipv4() {
-        bail!("--from {from_ip} and --to {to_ip} are of different families");
+        bad_value!("--from {from_ip} and --to {to_ip} are of different families");
     }
     Ok(UdpFlow {
         src_mac: args.from_mac.unwrap_or(own_mac),
@@ -55,7 +55,7 @@ pub(crate) fn flow(interface: &Interface, args: &FlowArgs) -> Result<UdpFlow> {
 
 fn resolve(interface: &Interface, ip: IpAddr) -> Result<MacAddr> {
     if interface.addresses()?.iter().any(|own| own.address == ip) {
-        bail!("{ip} is {interface}'s own address: packets to it never leave the host");
+        bad_value!("{ip} is {interface}'s own address: packets to it never leave the host");
     }
     session::wait_before_asking(interface);
     match interface.resolve(ip, ANSWER)? {
@@ -121,7 +121,7 @@ pub(crate) fn packet(flow: &UdpFlow, size: u32, least: usize, port: &Port, mtu: 
                 port.queues()[0].report().frame_size
             )
         };
-        bail!(
+        bad_value!(
             "--size {size}: a packet of this flow has {smallest} to {room} bytes, from the Ethernet header on, without \
              FCS{limit}"
         );
@@ -134,7 +134,7 @@ pub(crate) fn frame(flow: &UdpFlow, size: u32, interface: &Interface, mtu: u32) 
     let size = size as usize;
     let (smallest, room) = (flow.header_len().max(60), mtu as usize + ethernet::HEADER_LEN);
     if size < smallest || size > room {
-        bail!(
+        bad_value!(
             "--size {size}: a packet of this flow has {smallest} to {room} bytes, from the Ethernet header on, without FCS; the MTU \
              of {interface} is {mtu}"
         );

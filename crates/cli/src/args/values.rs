@@ -41,15 +41,50 @@ pub(crate) fn list_or_none(text: &str) -> Result<List, String> {
     }
 }
 
+/// A whole number, or one with `k`, `M` or `G` behind it: thousands, millions, billions. None if it
+/// is none.
+fn number(text: &str) -> Option<u64> {
+    let (digits, scale) = match text.as_bytes().last()? {
+        b'k' => (&text[..text.len() - 1], 1_000),
+        b'M' => (&text[..text.len() - 1], 1_000_000),
+        b'G' => (&text[..text.len() - 1], 1_000_000_000),
+        _ => (text, 1),
+    };
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    if whole.is_empty() || !fraction.bytes().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    let tens = 10_u64.checked_pow(u32::try_from(fraction.len()).ok()?)?;
+    // A part of one, as in 1.0005k, is no number of packets.
+    let part = (fraction.is_empty())
+        .then_some(0)
+        .or_else(|| fraction.parse::<u64>().ok())?;
+    if part.checked_mul(scale)? % tens != 0 {
+        return None;
+    }
+    whole
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(scale)?
+        .checked_add(part * scale / tens)
+}
+
 /// Packets per second. The limit is far above any link, and what the schedule can count.
 pub(crate) fn rate(text: &str) -> Result<u64, String> {
-    match text.parse::<u64>() {
-        Ok(0) => Err("0 sends nothing: give packets per second, or leave it out".into()),
-        Ok(rate) if rate <= 1_000_000_000_000 => Ok(rate),
+    match number(text) {
+        Some(0) => Err("0 sends nothing: give packets per second, or leave it out".into()),
+        Some(rate) if rate <= 1_000_000_000_000 => Ok(rate),
         _ => Err(format!(
-            "{text:?} is no rate; write whole packets per second, such as 100000, up to 10^12"
+            "{text:?} is no rate; write whole packets per second, such as 100000, 100k or 2.5M, up to 1000G"
         )),
     }
+}
+
+/// A number of packets or samples, at least one.
+pub(crate) fn count(text: &str) -> Result<u64, String> {
+    number(text)
+        .filter(|&count| count != 0)
+        .ok_or_else(|| format!("{text:?} is no number from 1 on; write one such as 1000, 10k or 2M"))
 }
 
 /// The width of an interval, in percent of its median.
@@ -74,9 +109,10 @@ pub(crate) fn time_in(range: &RangeInclusive<Duration>, text: &str) -> Result<Op
         "ms" => 1e-3,
         "s" => 1.0,
         "min" => 60.0,
+        "h" => 3600.0,
         _ => {
             return Err(format!(
-                "{text:?} is no time with a unit; write 250us, 1ms, 0.5s or 10min"
+                "{text:?} is no time with a unit; write 250us, 1ms, 0.5s, 10min or 1h"
             ));
         }
     };
@@ -95,13 +131,17 @@ pub(super) fn interval(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// Seconds, with a fraction, above zero.
+/// Seconds, with a fraction, or a time with a unit, above zero.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    let plain = text.strip_suffix('s').unwrap_or(text);
-    plain
-        .parse::<f64>()
-        .ok()
-        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .filter(|duration| !duration.is_zero() && *duration < Duration::from_secs(366 * 86_400))
-        .ok_or_else(|| format!("{text:?} is no time; write seconds above 0, such as 10 or 0.5"))
+    let longest = Duration::from_secs(366 * 86_400);
+    let time = match text.parse::<f64>() {
+        Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
+        Err(_) => time_in(&(Duration::ZERO..=longest), text).ok().flatten(),
+    };
+    time.filter(|time| !time.is_zero() && *time < longest)
+        .ok_or_else(|| format!("{text:?} is no time; write seconds above 0, such as 10 or 0.5, or 500ms, 10s, 2min"))
 }
+
+#[cfg(test)]
+#[path = "values_tests.rs"]
+mod tests;

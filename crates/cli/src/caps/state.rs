@@ -33,6 +33,8 @@ pub(crate) struct Attached {
     pub(crate) mode: XdpMode,
     /// The processes that hold it by a bpf_link.
     pub(crate) holders: Vec<Holder>,
+    /// The command, or the action, that removes it.
+    pub(crate) removal: String,
 }
 
 impl Attached {
@@ -43,6 +45,10 @@ impl Attached {
             name: ringside_xsk::program_name(xdp.prog_id),
             mode: xdp.mode,
             holders: holders(interface, xdp.prog_id),
+            removal: match ringside_xsk::foreign_program(interface) {
+                Some(ringside_xsk::Error::ProgramAttached { detach, .. }) => detach,
+                _ => String::new(),
+            },
         }
     }
 }

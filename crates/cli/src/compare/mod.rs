@@ -32,6 +32,7 @@ use anyhow::{Context as _, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use ringside_measure::schema::{Document, Outcome};
 
+use crate::args::bad_value;
 use crate::output::grid::terminal_columns;
 use crate::serve::{self, Turns};
 use crate::stop::Stop;
@@ -66,7 +67,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     };
     let mut contests = Contest::all(args, &bed)?;
     if args.until_ci.is_some() && contests.iter().all(|contest| contest.series.len() < 2) {
-        bail!("--until-ci: there is one variant and no ratio to wait for; name two at least, or add --aa");
+        bad_value!("--until-ci: there is one variant and no ratio to wait for; name two at least, or add --aa");
     }
     eprintln!("{}", plan(args, &bed, &contests));
     if !bed.is_lab() {

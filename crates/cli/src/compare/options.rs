@@ -9,7 +9,7 @@ use ringside_nic::host::CpuTimes;
 
 use super::under::Under;
 use super::variant::{Kind, Operation};
-use crate::args::{OutputArgs, rate, width};
+use crate::args::{OutputArgs, bad_value, rate, width};
 use crate::run::ping::LoadArg;
 use crate::serve::RemoteArgs;
 
@@ -208,7 +208,7 @@ impl Args {
     /// Said before anything is built.
     pub(crate) fn check(&self) -> Result<()> {
         if self.load.is_some() && !self.operations.contains(&Operation::Ping) {
-            bail!("--load: only round trips are measured under load: add ping to --operations");
+            bad_value!("--load: only round trips are measured under load: add ping to --operations");
         }
         Ok(())
     }

@@ -1,7 +1,6 @@
 //! The histograms as comma-separated values.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
@@ -10,7 +9,7 @@ use super::series::{Series, c_states_name, core_name, wait_name};
 
 /// One line for each bucket that has samples: where they lie, and how many they are.
 pub(super) fn write(path: &Path, cells: &[Series]) -> Result<()> {
-    fs::write(path, text(cells)).with_context(|| format!("--csv {}: writing the histograms", path.display()))
+    crate::files::write(path, text(cells)).with_context(|| format!("--csv {}: writing the histograms", path.display()))
 }
 
 fn text(cells: &[Series]) -> String {

@@ -6,6 +6,7 @@ use ringside_nic::Knob;
 use ringside_nic::host::{System, WakeUpLimit, siblings};
 
 use super::args::Args;
+use crate::args::bad_value;
 use crate::pin;
 
 /// What the machine is like, as far as it decides about cells.
@@ -96,7 +97,7 @@ impl Machine {
             bail!("no CPU that this process may run on");
         };
         if !self.may_run_on(cpu) {
-            bail!("--napi-cpu {cpu}: this process may run on {}", self.allowed_text());
+            bad_value!("--napi-cpu {cpu}: this process may run on {}", self.allowed_text());
         }
         Ok(cpu)
     }
@@ -104,7 +105,7 @@ impl Machine {
     /// What is wrong with CPUs that were named; known before anything is built.
     pub(super) fn check(&self, args: &Args) -> Result<()> {
         if let Some(cpu) = args.other_cpu.filter(|cpu| !self.may_run_on(*cpu)) {
-            bail!("--other-cpu {cpu}: this process may run on {}", self.allowed_text());
+            bad_value!("--other-cpu {cpu}: this process may run on {}", self.allowed_text());
         }
         if args.lab.is_some() {
             self.not_napis(args, self.lab_cpu(args)?)?;
@@ -114,7 +115,7 @@ impl Machine {
 
     fn not_napis(&self, args: &Args, napi: u32) -> Result<()> {
         if args.other_cpu == Some(napi) {
-            bail!("--other-cpu {napi}: that is the CPU that runs NAPI; name another one");
+            bad_value!("--other-cpu {napi}: that is the CPU that runs NAPI; name another one");
         }
         Ok(())
     }

@@ -4,11 +4,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use ringside_measure::probe::DEFAULT_PORT;
 use ringside_nic::Flow;
 
-use crate::args::seconds;
+use crate::args::{bad_value, count, seconds};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -49,7 +49,7 @@ pub(crate) struct Args {
     #[arg(long, requires = "live")]
     pub(super) own_connection: bool,
     /// Probes for each queue and mode
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = count)]
     pub(super) probes: u64,
     /// Tell the queue that a flow comes to, as FROM:PORT-TO:PORT; of UDP, or with tcp: in front of TCP. May be repeated
     #[arg(long, value_name = "FLOW", value_parser = flow, requires = "interface")]
@@ -76,7 +76,7 @@ impl Args {
         }
         for flow in &self.flow {
             if flow.kind().is_none() {
-                bail!(
+                bad_value!(
                     "--flow {}-{}: both addresses have to be of one family",
                     flow.src,
                     flow.dst

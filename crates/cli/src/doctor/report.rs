@@ -1,7 +1,5 @@
 //! What is told, for people and for programs.
 
-use std::fs;
-
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 
@@ -57,7 +55,7 @@ impl Report {
             false => output::print(&self.text()),
         };
         if let Some(path) = &args.json_file {
-            fs::write(path, json()?).with_context(|| format!("writing the result to {}", path.display()))?;
+            crate::files::write(path, json()?).with_context(|| format!("writing the result to {}", path.display()))?;
         }
         printed
     }

@@ -13,7 +13,7 @@
 //! A file is there whole or not at all: it is written beside its place, brought to the disk, and renamed.
 
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -28,7 +28,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::file::Text;
-use crate::system;
+use crate::{files, system};
 
 /// Where runs are unless it is said otherwise.
 pub(super) const RUNS: &str = "ringside-lab";
@@ -482,17 +482,7 @@ fn json(value: &impl Serialize) -> Result<Vec<u8>> {
 
 /// Writes a file whole, to the disk, or not at all.
 fn put(path: &Path, content: &[u8]) -> Result<()> {
-    let beside = path.with_extension("part");
-    let write = || -> io::Result<()> {
-        let mut file = File::create(&beside)?;
-        file.write_all(content)?;
-        file.sync_all()?;
-        fs::rename(&beside, path)?;
-        // The name, too.
-        path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
-    };
-    write().map_err(|error| {
-        _ = fs::remove_file(&beside);
+    files::write(path, content).map_err(|error| {
         let hint = match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 "; what was measured before is kept: make room, then go on with --resume"

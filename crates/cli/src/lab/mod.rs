@@ -238,12 +238,12 @@ fn make_report(args: &ReportArgs) -> Result<()> {
     let is_json = path.extension().is_some_and(|end| end == "json");
     let content = match is_json {
         true => document.to_json()? + "\n",
-        false => report::render(&path, &plan.title, &text.name, document.clone()),
+        false => report::render(&path, &plan.title, &text.name, document.clone())?,
     };
     if path == Path::new("-") {
         return output::print(&content);
     }
-    fs::write(&path, content).with_context(|| format!("writing the report to {}", path.display()))?;
+    crate::files::write(&path, content).with_context(|| format!("writing the report to {}", path.display()))?;
     let terminal = std::io::stdout().is_terminal();
     output::print(&format!(
         "{}\nReport: {}\n",

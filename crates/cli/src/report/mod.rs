@@ -21,13 +21,13 @@ mod steer;
 pub(crate) mod units;
 mod words;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use ringside_measure::schema::Document;
 
+use crate::args::bad_value;
 use crate::output;
 
 const EXAMPLES: &str = "\
@@ -66,13 +66,21 @@ enum Format {
 }
 
 impl Format {
-    fn of(path: &Path) -> Option<Self> {
-        match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
-            "html" | "htm" => Some(Self::Html),
-            "md" | "markdown" => Some(Self::Markdown),
-            "csv" => Some(Self::Csv),
-            _ => None,
-        }
+    /// Returns the format that a file's ending stands for; `None` for a name without one.
+    fn of(path: &Path) -> Result<Option<Self>> {
+        let ending = path
+            .extension()
+            .map(|ending| ending.to_string_lossy().to_ascii_lowercase());
+        Ok(match ending.as_deref() {
+            None => None,
+            Some("html" | "htm") => Some(Self::Html),
+            Some("md" | "markdown") => Some(Self::Markdown),
+            Some("csv") => Some(Self::Csv),
+            Some(other) => bad_value!(
+                "{}: a report cannot be written as .{other}: use .html, .md or .csv",
+                path.display()
+            ),
+        })
     }
 
     fn file(self) -> &'static str {
@@ -85,11 +93,12 @@ impl Format {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    let format = match (args.format, &args.output) {
+        (Some(format), _) => format,
+        (None, Some(path)) => Format::of(path)?.unwrap_or(Format::Html),
+        (None, None) => Format::Html,
+    };
     let entries = entry::Entry::read_all(&args.files)?;
-    let format = args
-        .format
-        .or_else(|| Format::of(args.output.as_deref()?))
-        .unwrap_or(Format::Html);
     let text = match format {
         Format::Html => page::render(&args.title, &entries),
         Format::Markdown => plain::markdown(&args.title, &entries),
@@ -99,7 +108,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if path == Path::new("-") {
         return output::print(&text);
     }
-    fs::write(&path, text).with_context(|| format!("writing the report to {}", path.display()))?;
+    crate::files::write(&path, text).with_context(|| format!("writing the report to {}", path.display()))?;
     output::print(&format!("{}{}\n", summary(&entries), path.display()))
 }
 
@@ -109,13 +118,17 @@ pub(crate) fn html(title: &str, name: &str, document: Document) -> String {
 }
 
 /// One result in the format that a file's ending says: Markdown for standard output, a page for none.
-pub(crate) fn render(path: &Path, title: &str, name: &str, document: Document) -> String {
+///
+/// # Errors
+/// For an ending that no report has.
+pub(crate) fn render(path: &Path, title: &str, name: &str, document: Document) -> Result<String> {
     let is_output = path == Path::new("-");
-    match Format::of(path).unwrap_or(if is_output { Format::Markdown } else { Format::Html }) {
+    let usual = if is_output { Format::Markdown } else { Format::Html };
+    Ok(match Format::of(path)?.unwrap_or(usual) {
         Format::Html => html(title, name, document),
         Format::Markdown => plain::markdown(title, &[entry::Entry::of(name, document)]),
         Format::Csv => plain::csv(&[entry::Entry::of(name, document)]),
-    }
+    })
 }
 
 /// One screen: what came out, and where to read more.

@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use ringside_bpf::UserProgram;
 use ringside_measure::schema::{FieldHints, HintsResult, LayoutHints, Number};
 use ringside_nic::Interface;
@@ -15,7 +15,7 @@ use ringside_nic::clock::Timestamp;
 use ringside_xsk::hints::{Btf, HintCounters, Layouts, NicReader, RawHints, Value};
 use ringside_xsk::{AttachedProgram, Burst, Port, PortBuilder, Program, QueueOptions};
 
-use crate::args::RxArgs;
+use crate::args::{RxArgs, bad_value};
 use crate::output;
 
 /// Which program feeds the sockets, and which hints are read.
@@ -123,7 +123,7 @@ fn found(program: &str, btf: &Btf) -> Result<Layouts> {
         output::note(format_args!("no hints: {problem}"));
     }
     if layouts.is_empty() {
-        bail!(
+        bad_value!(
             "--hints: program {} has no struct of hints in its BTF: one ends with `__u32 btf_id`, see ringside/hints.h",
             program
         );

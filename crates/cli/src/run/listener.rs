@@ -23,7 +23,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::streams::{Arrivals, ClockArgs, Gate, ScheduleArgs};
 use super::whole::Whole;
 use super::{account, conclude, rates};
-use crate::args::{PortArgs, RunArgs, ViaArg, WaitArg};
+use crate::args::{PortArgs, RunArgs, ViaArg, WaitArg, bad_value};
 use crate::peer::packet::Tap;
 use crate::session::{self, POLL, Ran, Worker};
 use crate::stop::Stop;
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &ListenerArgs) -> Result<()> {
         }
     }
     if args.via == ViaArg::AfPacket && args.port.queues.is_some() {
-        bail!("--queues: a packet socket has the packets of all queues");
+        bad_value!("--queues: a packet socket has the packets of all queues");
     }
     let stop = Stop::on_signals()?;
     let interface = session::interface(&args.port, &args.run.output)?;

@@ -20,7 +20,7 @@ pub(crate) use self::load::flood;
 use self::pinger::Pinger;
 use self::under_load::UnderLoad;
 use super::{account, conclude, rates};
-use crate::args::{PingArgs, RunArgs};
+use crate::args::{PingArgs, RunArgs, bad_value};
 use crate::live::{self, Offer};
 use crate::serve::{self, Clocks, Dialled, OneWay};
 use crate::session::{self, Ran};
@@ -44,14 +44,33 @@ fn within(args: &PingArgs, most: u64) -> Result<()> {
     Ok(())
 }
 
+/// Says what stands for options of ping(8) that mean something else here.
+fn note_options_of_ping(args: &PingArgs) {
+    if let (Some(interval), None) = (args.run.interval, args.rate) {
+        output::note(format_args!(
+            "-i is the time between interval statistics; ping's -i {0} is --rate {1}",
+            interval.as_secs_f64(),
+            (1.0 / interval.as_secs_f64()).ceil()
+        ));
+    }
+    if let (Some(cpus), None) = (&args.port.cpus, args.run.count) {
+        let numbers: Vec<String> = cpus.0.iter().map(u32::to_string).collect();
+        output::note(format_args!(
+            "-c is the list of CPUs; ping's -c {0} is --count {0}",
+            numbers.join(",")
+        ));
+    }
+}
+
 pub(crate) fn run(args: &PingArgs) -> Result<()> {
     let stop = Stop::on_signals()?;
+    note_options_of_ping(args);
     let filter = Filter::UdpPort(args.flow.from_port);
     // Resolved before the port is opened: with the kernel's own neighbour table in the state the user knows.
     let interface = session::interface(&args.port, &args.run.output)?;
     let dialled = args.remote.dial()?;
     if args.one_way && dialled.is_none() {
-        bail!(
+        bad_value!(
             "--one-way: times of one direction take a `ringside serve` at the other end: name its host in the interface's place, or with --server"
         );
     }
@@ -66,7 +85,7 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
     let template = target::packet(&flow, size, least, &port, link.mtu)?;
     // What it gives goes back at once.
     if port.queues_mut().next().is_none_or(|queue| queue.alloc().is_none()) {
-        bail!(
+        bad_value!(
             "--frames {}: all of them wait for packets; a ping needs twice as many as one packet takes, to receive into and \
              to send from",
             port.queues()[0].report().frames

@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use clap::ValueEnum;
 use ringside_measure::search::{Goal, Range};
 
-use crate::args::{FlowArgs, OutputArgs, PortArgs, seconds, time_in};
+use crate::args::{FlowArgs, OutputArgs, PortArgs, bad_value, seconds, time_in};
 use crate::compare::LabKind;
 use crate::serve::RemoteArgs;
 
@@ -174,7 +174,7 @@ impl Args {
         match (self.port.interface.is_empty(), self.lab) {
             (true, None) => bail!("where? Give an interface, or --lab veth for a test bed of its own"),
             (false, Some(_)) => {
-                bail!("--lab veth brings its own interfaces: leave the interface out")
+                bad_value!("--lab veth brings its own interfaces: leave the interface out")
             }
             _ => {}
         }
@@ -185,13 +185,13 @@ impl Args {
             }
         }
         if !(0.01..=50.0).contains(&self.exact) {
-            bail!("--exact {}: percentages from 0.01 to 50", self.exact);
+            bad_value!("--exact {}: percentages from 0.01 to 50", self.exact);
         }
         if !(0.0..100.0).contains(&self.exceed) {
-            bail!("--exceed {}: percentages from 0 to below 100", self.exceed);
+            bad_value!("--exceed {}: percentages from 0 to below 100", self.exceed);
         }
         if let Some(0) = self.burst {
-            bail!("--burst 0: at least one search");
+            bad_value!("--burst 0: at least one search");
         }
         self.range()?;
         // What a goal does not allow is told by its own words.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use ringside_measure::control::{SESSION_STEP, Start, Tally, Work};
 use ringside_measure::latency::RttRecorder;
 use ringside_measure::pace::Pacer;
@@ -16,7 +16,7 @@ use ringside_wire::udp::ChecksumState;
 use ringside_xsk::{Direction, Error, Filter, Port, Queue, Wait};
 
 use super::args::{Args, Method, Mix};
-use crate::args::PortArgs;
+use crate::args::{PortArgs, bad_value};
 use crate::clock::FastClock;
 use crate::output::note;
 use crate::run::whole::Whole;
@@ -77,7 +77,7 @@ impl Path {
         let far = match &args.receive {
             None => None,
             Some(name) if *name == port.interface => {
-                bail!("--receive {name}: packets go in there; leave it out if they come back to it")
+                bad_value!("--receive {name}: packets go in there; leave it out if they come back to it")
             }
             Some(name) => {
                 let far = PortArgs {

@@ -18,6 +18,7 @@ use super::pin::Pin;
 use super::secret;
 use super::wire::{Came, Wire};
 use super::{RemoteArgs, place, tls};
+use crate::args::bad_value;
 use crate::clock::now_ns;
 use crate::left::Left;
 use crate::output::note;
@@ -121,7 +122,7 @@ impl RemoteArgs {
             return Ok((Wire::plain(stream)?, None));
         }
         if self.pin.is_none() && token.is_none() {
-            bail!("--tls alone does not tell who answers there: add the server's --pin, or a token");
+            bad_value!("--tls alone does not tell who answers there: add the server's --pin, or a token");
         }
         let key_file = secret::key_folder().join("client.pem");
         tls::connect(&key_file, self.pin, stream, Instant::now() + CONNECT).map(|(wire, own)| (wire, Some(own)))

@@ -8,7 +8,7 @@ use ringside_wire::MacAddr;
 
 use super::RemoteArgs;
 use super::args::host_and_port;
-use crate::args::{FlowArgs, Peer, PortArgs};
+use crate::args::{FlowArgs, Peer, PortArgs, bad_value};
 use crate::output::note;
 use crate::target::ANSWER;
 
@@ -33,7 +33,7 @@ pub(crate) fn find(port: &mut PortArgs, flow: &mut FlowArgs, remote: &mut Remote
     let server = address(server)?;
     let to = match flow.to {
         Some(Peer::Ip(ip)) => ip,
-        Some(Peer::Mac(_)) => bail!(
+        Some(Peer::Mac(_)) => bad_value!(
             "--server and --to MAC: packets to a server have its IP address; leave --to out, or give an IP address"
         ),
         None => server.ip(),

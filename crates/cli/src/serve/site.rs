@@ -23,7 +23,7 @@ use super::pin::Pin;
 use super::secret;
 use super::tls::Identity;
 use super::xsk;
-use crate::args::{OutputArgs, RunArgs};
+use crate::args::{OutputArgs, RunArgs, bad_value};
 use crate::live::{self, Offer, PrometheusArgs};
 use crate::output::{self, note};
 use crate::run::echo::{Own, named};
@@ -92,15 +92,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let tls = args.tls.then(|| tls(args)).transpose()?;
     let wants_xsk = match (args.via, args.port.interface.is_empty()) {
-        (Some(Via::AfXdp), true) => bail!("--via af-xdp: on which interface? Give its name, or --via udp"),
+        (Some(Via::AfXdp), true) => bad_value!("--via af-xdp: on which interface? Give its name, or --via udp"),
         (Some(Via::Udp), _) | (None, true) => false,
         (_, false) => true,
     };
     if !wants_xsk && args.prometheus.prometheus.is_some() {
-        bail!("--prometheus: metrics are of XDP sockets, and this server has none: give it an interface");
+        bad_value!("--prometheus: metrics are of XDP sockets, and this server has none: give it an interface");
     }
     if !wants_xsk && !args.lab_guests.is_empty() {
-        bail!("--lab-guests: a lab takes an interface: start the server with one (ringside serve INTERFACE)");
+        bad_value!("--lab-guests: a lab takes an interface: start the server with one (ringside serve INTERFACE)");
     }
     let guests = Guests::of(args)?;
     let web = live::listen(&args.prometheus)?;

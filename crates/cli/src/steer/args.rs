@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::settings::Settings;
 use super::values::{ClassArg, CpusArg, EgressArg, PinArg, RuleArg};
-use crate::args::{List, OutputArgs, list, rate, seconds};
+use crate::args::{List, OutputArgs, bad_value, list, rate, seconds};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -140,18 +140,18 @@ impl RunArgs {
         let classes = [file.class, self.class.clone()].concat();
         for (number, class) in classes.iter().enumerate() {
             if classes[..number].iter().any(|other| other.flow == class.flow) {
-                bail!("--class: {} is there twice", class.flow);
+                bad_value!("--class: {} is there twice", class.flow);
             }
         }
         if classes.len() > Landings::MOST_CLASSES {
-            bail!("--class: {} are the most", Landings::MOST_CLASSES);
+            bad_value!("--class: {} are the most", Landings::MOST_CLASSES);
         }
         let sends = self.lab || self.from.is_some();
         if classes.is_empty() {
             bail!("no class of packets is asked for: give --class, such as --class pcp:5=1@1");
         }
         if self.send_cpu.is_some() && !sends {
-            bail!("--send-cpu: nothing is sent without --from or --lab");
+            bad_value!("--send-cpu: nothing is sent without --from or --lab");
         }
         let mut all = Settings {
             rules: [file.rule, self.rule.clone()].concat(),

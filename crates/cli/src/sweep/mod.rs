@@ -83,7 +83,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return Ok(());
     };
     if let Some(path) = &args.write {
-        std::fs::write(path, &result.best.config)
+        crate::files::write(path, &result.best.config)
             .with_context(|| format!("writing the best configuration to {}", path.display()))?;
     }
     let text = table::render(&document, &notes);

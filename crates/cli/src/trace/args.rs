@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use clap::ValueEnum;
 use ringside_measure::probe::HEADER_LEN;
 
-use crate::args::{OutputArgs, rate, seconds, time_in};
+use crate::args::{OutputArgs, bad_value, count, rate, seconds, time_in};
 use crate::compare::Bench;
 
 const EXAMPLES: &str = "\
@@ -58,7 +58,7 @@ pub(crate) struct Args {
     pub(super) time: Duration,
 
     /// Packets to be traced for each receiver, if there are as many in the time
-    #[arg(short = 'n', long, value_name = "PACKETS", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short = 'n', long, value_name = "PACKETS", value_parser = count)]
     pub(super) count: Option<u64>,
 
     /// Trace one packet in so many
@@ -134,7 +134,7 @@ impl Args {
     /// Said before anything is built.
     pub(super) fn check(&self) -> Result<()> {
         if self.no_disturbers && self.stop_above.is_some() {
-            bail!("--stop-above shows what the CPUs did, which --no-disturbers leaves out: take one of the two");
+            bad_value!("--stop-above shows what the CPUs did, which --no-disturbers leaves out: take one of the two");
         }
         if self.session.is_none() && !self.no_cost && self.time < self.bench.turn() * 2 {
             bail!(

@@ -1,6 +1,5 @@
 //! Others send and receive: what the kernel tells of their probes.
 
-use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -84,7 +83,7 @@ pub(super) fn record(args: &Args, session: Session, path: &Path, stop: &Stop) ->
     let is_over = || begun.elapsed() >= args.time || stop.is_set();
     let inside = recorder.run(is_over, || is_told.swap(false, Ordering::Relaxed))?;
     let json = serde_json::to_vec(&inside).context("writing what was seen as JSON")?;
-    fs::write(path, json).with_context(|| format!("writing {}", path.display()))
+    crate::files::write(path, json).with_context(|| format!("writing {}", path.display()))
 }
 
 /// Tracing programs that are attached.

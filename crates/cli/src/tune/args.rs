@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use ringside_nic::{Coalescing, Knob};
 
 use super::report::Mode;
-use crate::args::{List, list, list_or_none};
+use crate::args::{List, bad_value, list, list_or_none};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -115,10 +115,10 @@ impl Args {
             return Ok(Mode::DryRun);
         }
         if command && self.hold {
-            bail!("--hold and a command: the changes last as long as the command does");
+            bad_value!("--hold and a command: the changes last as long as the command does");
         }
         if command && self.json {
-            bail!("--json and a command: standard output is the command's; write to a file with --json-file");
+            bad_value!("--json and a command: standard output is the command's; write to a file with --json-file");
         }
         Ok(match (command, self.hold) {
             (true, _) => Mode::Command,
@@ -129,7 +129,7 @@ impl Args {
 
     pub(super) fn nothing_with_undo(&self) -> Result<()> {
         if self.changes() || self.hold || self.dry_run || !self.command.is_empty() {
-            bail!("--undo puts back what was left in place, and does nothing else");
+            bad_value!("--undo puts back what was left in place, and does nothing else");
         }
         Ok(())
     }

@@ -1,6 +1,5 @@
 //! What is told, for people and for programs.
 
-use std::fs;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
@@ -120,7 +119,7 @@ impl Report {
         let Some(path) = &args.json_file else {
             return Ok(());
         };
-        fs::write(path, self.json()?).with_context(|| format!("writing the result to {}", path.display()))
+        crate::files::write(path, self.json()?).with_context(|| format!("writing the result to {}", path.display()))
     }
 
     fn json(&self) -> Result<String> {

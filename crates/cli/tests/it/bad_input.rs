@@ -357,8 +357,8 @@ fn nonsense_values() {
         ("rx {} --filter udp".into(), "--filter"),
         ("rx {} --filter udp:70000".into(), "--filter"),
         ("echo {} --port 0".into(), "--port"),
-        ("tx {}".into(), "where to?"),
-        ("ping {}".into(), "where to?"),
+        ("tx {}".into(), "no destination: use --to"),
+        ("ping {}".into(), "no destination: use --to"),
         ("tx {} --to nowhere".into(), "neither an IP nor a MAC address"),
         ("tx {} --to 10.0.0.1:80".into(), "--to-port"),
         (format!("tx {{}} {to} --to-port 0"), "--to-port"),
@@ -376,9 +376,16 @@ fn nonsense_values() {
     ];
     let mut wrong = Vec::new();
     for (arguments, expected) in &cases {
-        let message = run(&lab.a, arguments).refused();
+        let done = run(&lab.a, arguments);
+        let message = done.refused();
         if !message.contains(expected) {
             wrong.push(format!("{arguments}: no {expected:?} in: {message}"));
+        }
+        // A value that makes no sense is told apart from what this machine, or the network, does
+        // not do.
+        let status = if FAILURES.contains(expected) { 1 } else { 2 };
+        if done.status.code() != Some(status) {
+            wrong.push(format!("{arguments}: {}, not {status}: {message}", done.status));
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
@@ -388,6 +395,43 @@ fn nonsense_values() {
     let mut new = pins();
     new.retain(|pin| !pins_before.contains(pin));
     assert_eq!(new, Vec::<String>::new());
+}
+
+/// Messages of [`nonsense_values`] that are not about a value.
+const FAILURES: [&str; 4] = [
+    "zero-copy was required and could not be had",
+    "does not answer ARP",
+    "/nowhere/result.json",
+    "--json-file",
+];
+
+/// On a full disk a result is not there, and not half.
+#[test]
+fn a_full_disk_leaves_no_half_result() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("full", 1);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("full-{}", std::process::id()));
+    fs::create_dir(&folder).unwrap();
+    let script = format!(
+        "mount -t tmpfs -o size=4k full {0} && {1} tx veth-a --to {2} --count 3 --json-file {0}/result.json; \
+         echo status $?; ls -A {0}",
+        folder.display(),
+        env!("CARGO_BIN_EXE_ringside"),
+        lab.b.ipv4
+    );
+    let done = lab
+        .a
+        .ns
+        .command("unshare")
+        .args(["-m", "sh", "-c", &script])
+        .output()
+        .unwrap();
+    let [out, err] = [&done.stdout, &done.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+    assert!(out.ends_with("status 1\n"), "a file is left: {out}\n{err}");
+    assert!(err.contains("No space left on device"), "{err}");
+    fs::remove_dir(&folder).unwrap();
 }
 
 /// A file for the result that can be had is not there until there is a result.

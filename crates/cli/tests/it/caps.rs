@@ -116,6 +116,7 @@ fn an_interface_in_use() {
     let program = &json["state"]["xdp_program"];
     let expected = serde_json::json!({
         "id": id, "name": "ringside_xsk", "mode": "native", "holders": [{ "pid": pid, "command": "ringside" }],
+        "removal": format!("end process {pid} (ringside), which holds it by a bpf_link"),
     });
     assert_eq!(program, &expected);
     let bound = json["state"]["queues"].as_array().unwrap().iter();

@@ -408,7 +408,7 @@ fn bad_input() {
         ("doctor {} --peer 10.77.0.2", "--live"),
         ("doctor {} --flow 1-2", "is no flow"),
         ("doctor {} --live --deadline 0", "is no time"),
-        ("doctor --probes 0", "0 is not in"),
+        ("doctor --probes 0", "no number from 1 on"),
     ] {
         let done = run(&lab.a, arguments);
         let message = done.refused();

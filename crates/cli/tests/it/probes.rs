@@ -434,3 +434,28 @@ fn vlan_tagged_probes_are_answered() {
     drop(client);
     echo.interrupt().good();
 }
+
+/// Options that ping(8) has too, and that mean something else here.
+#[test]
+fn options_of_ping_are_explained() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("pinglike", 1);
+    let server = start_receiver(&lab.b, "echo {}");
+    let done = run(&lab.a, &format!("ping {{}} --to {} -i 0.25 -c 0 -t 500ms", lab.b.ipv4)).good();
+    for hint in ["ping's -i 0.25 is --rate 4", "ping's -c 0 is --count 0"] {
+        assert!(done.err.contains(hint), "{done:#?}");
+    }
+    let done = run(
+        &lab.a,
+        &format!(
+            "ping {{}} --to {} --rate 1k --count 0.1k -i 250ms -c 0 --json",
+            lab.b.ipv4
+        ),
+    )
+    .good();
+    assert!(!done.err.contains("ping's"), "{done:#?}");
+    all_answered(&done.result(), 100);
+    server.interrupt().good();
+}

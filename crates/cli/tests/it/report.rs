@@ -240,6 +240,13 @@ fn what_is_no_result_is_refused() {
         assert!(said.contains(part), "{arguments:?}: {said}");
     }
     let ping = fixture("ping.json");
+    let output = folder.report(&[&ping, "-o", "x.pdf"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(
+        folder
+            .refused(&[&ping, "-o", "x.pdf"])
+            .contains("x.pdf: a report cannot be written as .pdf")
+    );
     assert!(
         folder
             .refused(&[&ping, "-o", "/nowhere/x.html"])

@@ -103,7 +103,7 @@ fn in_use(nic: &Nic, findings: &mut Findings<'_>) {
             finding.mend(match program.holders.first() {
                 // It goes with its holder.
                 Some(holder) => format!("kill {}", holder.pid),
-                None => format!("ip link set dev {} {} off", nic.name, off(program.mode)),
+                None => program.removal.clone(),
             });
         }
     }
@@ -142,15 +142,6 @@ fn processes(holders: &[Holder]) -> String {
 }
 
 /// The word of `ip link` for a program's place.
-fn off(mode: ringside_nic::XdpMode) -> &'static str {
-    match mode {
-        ringside_nic::XdpMode::Generic => "xdpgeneric",
-        ringside_nic::XdpMode::Offloaded => "xdpoffload",
-        ringside_nic::XdpMode::Native => "xdpdrv",
-        _ => "xdp",
-    }
-}
-
 fn modes(nic: &Nic, findings: &mut Findings<'_>) {
     let Some(features) = nic.device.xdp_features else {
         findings.note(
@@ -236,6 +227,15 @@ fn mtu(nic: &Nic, kernel: &KernelCapabilities, findings: &mut Findings<'_>) {
 }
 
 fn offloads(nic: &Nic, findings: &mut Findings<'_>) {
+    if nic.driver.as_ref().is_some_and(|driver| driver.name == "veth") {
+        // The peer is mostly in another namespace, where nobody looks without being asked to.
+        let finding = findings.note(
+            "interface.peer-segmentation",
+            "a peer with segmentation offload (TSO) sends TCP uncut",
+            "in generic mode packets that do not fit a frame are dropped, and TCP stalls; native mode switches it off by itself",
+        );
+        finding.mend("ethtool -K PEER tso off tx-udp-segmentation off");
+    }
     let on = |name| nic.offload(name).filter(|offload| offload.on);
     let by_hint = nic
         .device

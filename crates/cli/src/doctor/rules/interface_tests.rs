@@ -32,32 +32,33 @@ fn a_link_that_is_down_is_an_error_and_one_without_a_carrier_a_warning() {
 
 #[test]
 fn a_program_of_somebody_is_told_with_who_holds_it_and_how_it_goes() {
-    let attached = |mode, holders: Vec<Holder>| {
+    let attached = |holders: Vec<Holder>| {
         check(|nic| {
             nic.state.xdp_program = Some(Attached {
                 id: 7,
                 name: Some("theirs".into()),
-                mode,
+                mode: XdpMode::Native,
                 holders,
+                removal: "xdp-loader unload eth0 --all".into(),
             });
         })
         .only("interface.program", "error")
     };
-    for (mode, word) in [
-        (XdpMode::Native, "xdpdrv"),
-        (XdpMode::Generic, "xdpgeneric"),
-        (XdpMode::Offloaded, "xdpoffload"),
-        (XdpMode::Multi, "xdp"),
-    ] {
-        let finding = attached(mode, Vec::new());
-        assert_eq!(finding.mend, Some(format!("ip link set dev eth0 {word} off")));
-    }
-    let finding = attached(XdpMode::Native, vec![holder()]);
+    let finding = attached(Vec::new());
+    assert_eq!(finding.mend.as_deref(), Some("xdp-loader unload eth0 --all"));
+    let finding = attached(vec![holder()]);
     assert_eq!(finding.mend.as_deref(), Some("kill 42"));
     assert!(
         finding.what.contains("theirs (id 7), held by process 42 (daemon)"),
         "{finding:?}"
     );
+}
+
+#[test]
+fn a_veth_is_told_what_its_peer_sends_uncut() {
+    let veth = check(|nic| nic.driver.get_or_insert_default().name = "veth".into());
+    let finding = veth.only("interface.peer-segmentation", "note");
+    assert!(finding.mend.is_some_and(|command| command.contains("tso off")));
 }
 
 #[test]

@@ -2,11 +2,11 @@
 
 use std::result::Result as StdResult;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use ringside_nic::Interface;
 use ringside_xsk::{Direction, Error, Port, QueueOptions, SharedUmem};
 
-use crate::args::FwdArgs;
+use crate::args::{FwdArgs, bad_value};
 use crate::session;
 
 pub(super) struct Ports {
@@ -26,7 +26,7 @@ pub(super) fn open(args: &FwdArgs, interface: &Interface) -> Result<Ports> {
         });
     };
     if *name == args.port.interface {
-        bail!("--out {name}: leave --out out to send packets back on the interface they came from");
+        bad_value!("--out {name}: leave --out out to send packets back on the interface they came from");
     }
     let second = Interface::by_name(name).context("--out")?;
     let umem = match args.copy_between {

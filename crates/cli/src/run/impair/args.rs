@@ -7,7 +7,7 @@ use ringside_measure::impair::{Pick, Rate, Settings, Spread, Unit};
 
 use super::select::Matching;
 use super::values::{Jitter, Packets, PerSecond, Reorder, Side, Sided, Time, time};
-use crate::args::{PortArgs, RunArgs};
+use crate::args::{PortArgs, RunArgs, bad_value};
 use crate::session::nanos;
 
 const EXAMPLES: &str = "\
@@ -127,7 +127,7 @@ impl ImpairArgs {
     pub(super) fn hold(&self, settings: &[Settings; 2]) -> Result<u32> {
         let needed = settings.iter().map(needed).max().unwrap_or(0);
         match self.hold {
-            Some(hold) if u64::from(hold) < needed => bail!(
+            Some(hold) if u64::from(hold) < needed => bad_value!(
                 "--hold {hold}: with this --rate, --limit and --delay {needed} packets are held at a time: give --hold {needed}, or less of \
                  the others"
             ),

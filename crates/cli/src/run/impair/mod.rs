@@ -7,7 +7,7 @@ mod select;
 mod text;
 mod values;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use ringside_measure::counters::Ledger;
 use ringside_measure::impair::Impairment;
 use ringside_measure::schema::{self, ImpairResult, ImpairedDirection, Operation, QueueCounters};
@@ -20,7 +20,7 @@ use text::InWords;
 pub(crate) use text::text;
 
 use super::{account, conclude, leave, missed, rates, receive_ledger};
-use crate::args::PortArgs;
+use crate::args::{PortArgs, bad_value};
 use crate::live::{self, Offer};
 use crate::session;
 use crate::stop::Stop;
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &ImpairArgs) -> Result<()> {
     let stop = Stop::on_signals()?;
     let names = args.interfaces()?;
     if args.port.queues.is_some() {
-        bail!("--queues: a wire takes all queues, else packets on the others would not come through");
+        bad_value!("--queues: a wire takes all queues, else packets on the others would not come through");
     }
     let settings = args.settings();
     let hold = args.hold(&settings)?;

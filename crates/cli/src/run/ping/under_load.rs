@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use ringside_measure::compare::{self, Round};
 use ringside_measure::latency::Latency;
 use ringside_measure::probe::Clock;
@@ -21,7 +21,7 @@ use ringside_xsk::{Queue, Wait};
 
 use super::load::{Foreign, Running, pace};
 use super::pinger::Pinger;
-use crate::args::{Peer, PingArgs};
+use crate::args::{Peer, PingArgs, bad_value};
 use crate::compare::order;
 use crate::session::Worker;
 
@@ -73,7 +73,7 @@ impl UnderLoad {
         let turns = args.load.rounds * u32::try_from(kinds.len()).unwrap_or(u32::MAX);
         let turn = args.run.time.map_or(Duration::from_secs(1), |time| time / turns);
         if turn < SETTLE {
-            bail!(
+            bad_value!(
                 "--time {}: that is {} ms for each of {turns} turns ({} conditions, --rounds {}), and one takes {} ms at least",
                 args.run.time.unwrap_or_default().as_secs_f64(),
                 turn.as_millis(),
@@ -277,7 +277,7 @@ fn foreign(args: &PingArgs, flow: &UdpFlow) -> Result<Foreign> {
     }
     let mut to = flow.dst;
     if !matches!(args.flow.to, Some(Peer::Ip(_))) {
-        bail!(
+        bad_value!(
             "--under-load=foreign: a socket of the kernel needs an IP address to send to, and --to gives none: give one, or \
              load the path by a program with --load-command"
         );

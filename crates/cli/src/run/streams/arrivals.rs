@@ -1,6 +1,5 @@
 //! When each packet of a schedule came, kept for a lab that knows the talker's clock better than the listener does.
 
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
@@ -39,7 +38,7 @@ impl Arrivals {
     /// Writes them into a file.
     pub(crate) fn write(&self, path: &Path) -> Result<()> {
         let json = serde_json::to_vec(self).context("writing arrivals as JSON")?;
-        fs::write(path, json).with_context(|| format!("writing {}", path.display()))
+        crate::files::write(path, json).with_context(|| format!("writing {}", path.display()))
     }
 
     /// Reads what a listener wrote: the packets of a session.

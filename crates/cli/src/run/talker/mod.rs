@@ -15,7 +15,7 @@ mod xsk;
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use ringside_measure::schedule::Schedule;
 use ringside_measure::schema::{
     self, ClassSent, CycleResult, LaunchBy, LaunchResult, Operation, QueueCounters, RunResult, ScheduleResult, Via,
@@ -31,7 +31,7 @@ use frames::{Frames, Which};
 use super::cyclic::{self, Due, Plan, Sender, Sent};
 use super::streams::Gate;
 use super::{account, conclude, rates, transmit_ledger};
-use crate::args::{CycleClock, ViaArg};
+use crate::args::{CycleClock, ViaArg, bad_value};
 use crate::session::{self, Ran, Worker, nanos};
 use crate::stop::Stop;
 use crate::{left, output, target};
@@ -96,31 +96,31 @@ fn check(args: &TalkerArgs) -> Result<()> {
     for fault in &args.fault {
         let (args::Fault::Late { pcp, .. } | args::Fault::Omit { pcp, .. }) = fault;
         if schedule.class_of(*pcp).is_none() {
-            bail!("--fault: there is no class {pcp}");
+            bad_value!("--fault: there is no class {pcp}");
         }
     }
     if args.run.prometheus.prometheus.is_some() {
-        bail!("--prometheus: a talker does not offer its counters");
+        bad_value!("--prometheus: a talker does not offer its counters");
     }
     if args.run.until_ci.is_some() {
-        bail!("--until-ci: a talker's rate is its schedule's");
+        bad_value!("--until-ci: a talker's rate is its schedule's");
     }
     if args.etf_offload && args.qdisc != QdiscArg::Etf {
-        bail!("--etf-offload goes with --qdisc etf");
+        bad_value!("--etf-offload goes with --qdisc etf");
     }
     match (args.via, args.qdisc) {
         (ViaArg::AfXdp, QdiscArg::Mqprio | QdiscArg::Taprio) => {
-            bail!(
+            bad_value!(
                 "--via af-xdp: XDP sockets pass queueing disciplines by; only --qdisc etf --etf-offload means something to the NIC"
             )
         }
         (ViaArg::AfXdp, QdiscArg::Etf) if !args.etf_offload => {
-            bail!(
+            bad_value!(
                 "--via af-xdp --qdisc etf: XDP sockets pass it by; with --etf-offload it has the NIC keep launch times"
             )
         }
         (ViaArg::AfPacket, _) if args.port.queues.is_some() => {
-            bail!("--queues: with --via af-packet the kernel chooses the queue, by the class's priority")
+            bad_value!("--queues: with --via af-packet the kernel chooses the queue, by the class's priority")
         }
         _ => Ok(()),
     }

@@ -7,7 +7,7 @@ use ringside_measure::cycle::Deadline;
 use ringside_xsk::Queue;
 
 use super::asking::{Asking, Departures};
-use crate::args::{CycleClock, List, PortArgs, TxArgs};
+use crate::args::{CycleClock, List, PortArgs, TxArgs, bad_value};
 use crate::live::Teller;
 use crate::run::cyclic::{self, Due, Plan, Sender, Sent};
 use crate::session::{Worker, nanos};
@@ -17,7 +17,7 @@ pub(super) fn port(args: &TxArgs) -> Result<PortArgs> {
     let mut port = args.port.clone();
     let queues = port.queues.get_or_insert_with(|| List(vec![0]));
     if queues.0.len() != 1 {
-        bail!("--cycle sends on one queue: name one with --queues");
+        bad_value!("--cycle sends on one queue: name one with --queues");
     }
     Ok(port)
 }

@@ -3,13 +3,13 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use ringside_measure::schema::{LaunchBy, Operation, QueueCounters, Via};
 use ringside_nic::Interface;
 
 use super::asking::launch;
 use super::cycle;
-use crate::args::TxArgs;
+use crate::args::{TxArgs, bad_value};
 use crate::peer::packet::Timed;
 use crate::run::cyclic::{self, Due, Sender, Sent};
 use crate::run::{account, conclude, rates, transmit_ledger};
@@ -26,7 +26,7 @@ pub(super) fn run(args: &TxArgs, period: Duration) -> Result<()> {
         (args.run.prometheus.prometheus.is_some(), "--prometheus"),
     ] {
         if given {
-            bail!("--via af-packet does not go with {option}");
+            bad_value!("--via af-packet does not go with {option}");
         }
     }
     let stop = Stop::on_signals()?;

@@ -1,0 +1,31 @@
+//! Values of the command line that only a command can judge.
+
+use std::error::Error;
+use std::fmt;
+
+/// A value that makes no sense, with what would. The exit status is 2, as for what the parser
+/// refuses.
+#[derive(Debug)]
+pub(crate) struct BadValue(pub(crate) String);
+
+impl fmt::Display for BadValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for BadValue {}
+
+/// Leaves the function with a [`BadValue`].
+macro_rules! bad_value {
+    ($($text:tt)*) => {
+        return Err($crate::args::BadValue(format!($($text)*)).into())
+    };
+}
+pub(crate) use bad_value;
+
+/// Returns whether an error is about a value of the command line.
+pub(crate) fn is_about_a_value(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<BadValue>().is_some()
+        || matches!(error.downcast_ref(), Some(ringside_xsk::Error::Setting { .. }))
+}

@@ -1,0 +1,20 @@
+//! Help texts with numbers of the library's.
+
+use ringside_xsk::QueueOptions;
+
+pub(super) fn frame_size_help() -> String {
+    format!(
+        "Bytes of a UMEM frame: 2048 or 4096, or with --unaligned any number between [default: {}, or 4096 with \
+         zero-copy where the NIC would cut packets into pieces]",
+        QueueOptions::DEFAULT_FRAME_SIZE
+    )
+}
+
+pub(super) fn frames_help() -> String {
+    format!(
+        "Frames of the UMEM of each queue [default: {}, plus twice the NIC's own ring with zero-copy; {} where the \
+         queue only transmits, which gets as many as that ring has, in addition, with zero-copy]",
+        QueueOptions::DEFAULT_FRAMES,
+        QueueOptions::DEFAULT_TRANSMIT_FRAMES
+    )
+}

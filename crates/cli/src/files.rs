@@ -1,0 +1,110 @@
+//! Writing results: a file is whole, or it is not there.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+/// Writes a file whole, to the disk, or not at all: beside it first, then under its name. What is
+/// no regular file, such as `/dev/stdout` or a pipe, is written to as it is.
+///
+/// # Errors
+/// Those of the file system. What was under the name before is then still there.
+pub(crate) fn write(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
+    let content = content.as_ref();
+    let before = fs::metadata(path).ok();
+    if before.as_ref().is_some_and(|file| !file.is_file()) {
+        return fs::write(path, content);
+    }
+    // A link stays, and what it leads to is replaced.
+    let path = match before {
+        Some(_) => fs::canonicalize(path)?,
+        None => path.to_owned(),
+    };
+    let beside = beside(&path);
+    let written = put(&path, &beside, content);
+    if written.is_err() {
+        _ = fs::remove_file(&beside);
+    }
+    written
+}
+
+fn put(path: &Path, beside: &Path, content: &[u8]) -> io::Result<()> {
+    let mut file = File::create(beside)?;
+    if let Ok(before) = fs::metadata(path) {
+        file.set_permissions(before.permissions())?;
+    }
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(beside, path)?;
+    // The name, too.
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+/// A name in the same folder that two processes do not share.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.part", std::process::id()));
+    path.with_file_name(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    /// A folder that goes with the test.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("ringside-files-{name}-{}", std::process::id()));
+            fs::create_dir(&path).expect("a folder");
+            Self(path)
+        }
+
+        fn names(&self) -> Vec<String> {
+            let entries = fs::read_dir(&self.0).expect("readable").flatten();
+            let mut names: Vec<_> = entries
+                .map(|entry| entry.file_name().into_string().expect("text"))
+                .collect();
+            names.sort();
+            names
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn replaces_a_file_and_keeps_its_mode_and_links_to_it() {
+        let folder = Folder::new("replace");
+        let (file, link) = (folder.0.join("result.json"), folder.0.join("latest.json"));
+        write(&file, "one").expect("written");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).expect("set");
+        symlink("result.json", &link).expect("a link");
+        write(&link, "two").expect("written");
+        assert_eq!(fs::read_to_string(&file).expect("there"), "two");
+        assert_eq!(fs::metadata(&file).expect("there").permissions().mode() & 0o777, 0o640);
+        assert_eq!(folder.names(), ["latest.json", "result.json"]);
+        assert!(fs::symlink_metadata(&link).expect("there").is_symlink());
+    }
+
+    #[test]
+    fn writes_to_a_device_as_it_is() {
+        write(Path::new("/dev/null"), "nothing").expect("taken");
+        assert!(!fs::metadata("/dev/null").expect("there").is_file());
+    }
+
+    #[test]
+    fn leaves_nothing_where_it_fails() {
+        let folder = Folder::new("fails");
+        let missing = folder.0.join("missing").join("result.json");
+        assert_eq!(write(&missing, "x").unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert!(folder.names().is_empty());
+    }
+}
