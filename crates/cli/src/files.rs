@@ -5,7 +5,8 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 /// Writes a file whole, to the disk, or not at all: beside it first, then under its name. What is
-/// no regular file, such as `/dev/stdout` or a pipe, is written to as it is.
+/// no regular file, such as `/dev/stdout` or a pipe, and what has no name, such as a memfd, is
+/// written to as it is.
 ///
 /// # Errors
 /// Those of the file system. What was under the name before is then still there.
@@ -16,9 +17,10 @@ pub(crate) fn write(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
         return fs::write(path, content);
     }
     // A link stays, and what it leads to is replaced.
-    let path = match before {
-        Some(_) => fs::canonicalize(path)?,
-        None => path.to_owned(),
+    let path = match (before, fs::canonicalize(path)) {
+        (Some(_), Ok(path)) => path,
+        (Some(_), Err(_)) => return fs::write(path, content),
+        (None, _) => path.to_owned(),
     };
     let beside = beside(&path);
     let written = put(&path, &beside, content);
@@ -50,6 +52,8 @@ fn beside(path: &Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
+    use std::os::fd::AsRawFd as _;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::*;
@@ -98,6 +102,20 @@ mod tests {
     fn writes_to_a_device_as_it_is() {
         write(Path::new("/dev/null"), "nothing").expect("taken");
         assert!(!fs::metadata("/dev/null").expect("there").is_file());
+    }
+
+    #[test]
+    fn writes_to_a_file_without_a_name_as_it_is() {
+        let folder = Folder::new("nameless");
+        let path = folder.0.join("file");
+        let made = File::options().read(true).write(true).create_new(true).open(&path);
+        let mut file = made.expect("a file");
+        fs::remove_file(&path).expect("removed");
+        write(Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd())), "content").expect("written");
+        let mut text = String::new();
+        file.read_to_string(&mut text).expect("readable");
+        assert_eq!(text, "content");
+        assert!(folder.names().is_empty());
     }
 
     #[test]
