@@ -29,6 +29,8 @@ pub mod daemon;
 #[cfg(feature = "daemon")]
 pub mod datapath;
 #[cfg(feature = "daemon")]
+mod ending;
+#[cfg(feature = "daemon")]
 pub mod fleet;
 #[cfg(feature = "daemon")]
 pub mod metrics;

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
+use crate::ending;
 use crate::fleet::sync::Mark;
 use crate::model::Working;
 use crate::object::{Change, Group, Neighbor, Object, Port, Statement};
@@ -471,7 +472,7 @@ fn lock(path: &Path) -> Result<File, StoreError> {
         .truncate(false)
         .open(with_suffix(path, ".lock"))
         .map_err(|source| file("opening its lock file", source))?;
-    match lock.try_lock() {
+    match ending::lock(&lock) {
         Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => Err(StoreError::InUse { path: path.to_owned() }),
         Err(TryLockError::Error(source)) => Err(file("locking it", source)),

@@ -13,6 +13,7 @@ use tonic::transport::Server;
 
 use super::tls::{self, Keys, Tls};
 use super::{Api, hosts};
+use crate::ending;
 use crate::proto::fleet_service_server::FleetServiceServer;
 use crate::proto::neighbor_service_server::NeighborServiceServer;
 use crate::proto::operation_service_server::OperationServiceServer;
@@ -230,7 +231,7 @@ pub(crate) fn with_sources(error: &dyn std::error::Error) -> String {
 /// Made where nobody else can reach it; moved when it is served, and only those can use it who may.
 fn hide(socket: &UnixSocket) -> Result<Hidden, ServeError> {
     let path = &socket.path;
-    if std::os::unix::net::UnixStream::connect(path).is_ok() {
+    if !ending::until(|| std::os::unix::net::UnixStream::connect(path).is_err()) {
         return Err(ServeError::InUse { path: path.clone() });
     }
     let failed = |action| move |source| unix_error(path, action, source);

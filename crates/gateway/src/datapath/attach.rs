@@ -11,6 +11,7 @@ use ringside_nic::Interface;
 use ringside_xsk::{Mode, Path as Way};
 
 use super::ports::Ports;
+use crate::ending;
 
 /// What the names of pinned links begin with.
 const LINK: &str = "link-";
@@ -72,7 +73,7 @@ fn locked(pins: &Path) -> Result<Option<File>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened.with_context(action)?,
     };
-    match folder.try_lock() {
+    match ending::lock(&folder) {
         Ok(()) => Ok(Some(folder)),
         Err(TryLockError::WouldBlock) => bail!(
             "path.pins {} is in use by another gateway: stop that one, or give this one another `path.pins`",

@@ -56,6 +56,25 @@ fn a_second_one_on_the_same_store_is_refused() {
     daemon.stop();
 }
 
+/// The kernel takes a killed process apart for a while, and its locks with it.
+#[test]
+fn a_start_waits_for_the_end_of_a_process_that_was_killed() {
+    let folder = Daemon::start("").kill();
+    let held = std::fs::File::options()
+        .write(true)
+        .open(folder.join("store.db.lock"))
+        .expect("its lock");
+    held.try_lock().expect("the killed one is gone");
+    let ending = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(500));
+        drop(held);
+    });
+    let daemon = Daemon::start_in(folder);
+    ending.join().expect("no panic");
+    daemon.ok(&["health"]);
+    daemon.stop();
+}
+
 #[test]
 fn sighup_reads_the_configuration_again_or_changes_nothing() {
     let mut daemon = Daemon::start("");
