@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use libbpf_rs::libbpf_sys::{BPF_TCX_INGRESS, BPF_XDP, XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE, bpf_attach_type};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, interface_name};
 use crate::sys;
 
 /// Where on its way an XDP program sees a packet.
@@ -67,7 +67,7 @@ pub(crate) fn xdp(name: &'static str, program: BorrowedFd<'_>, ifindex: u32, mod
         .map_err(|source| Error::Attach {
             program: name,
             hook,
-            ifindex,
+            interface: interface_name(ifindex),
             source,
         })
 }
@@ -94,7 +94,7 @@ fn tcx(
         .map_err(|source| Error::Attach {
             program: name,
             hook,
-            ifindex,
+            interface: interface_name(ifindex),
             source,
         })
 }

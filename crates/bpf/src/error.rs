@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::net::{AddressFamily, SocketType, netdevice, socket};
+
 /// The result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -31,17 +33,14 @@ pub enum Error {
         log: String,
     },
     /// A loaded program could not be attached to an interface.
-    #[error(
-        "attaching {program} to the interface with index {ifindex} ({hook}): {source}{}",
-        attach_advice(source)
-    )]
+    #[error("attaching {program} to {interface} ({hook}): {source}{}", attach_advice(source))]
     Attach {
         /// The program's name in the kernel.
         program: &'static str,
         /// Where it was to be attached.
         hook: &'static str,
-        /// The interface's index.
-        ifindex: u32,
+        /// The interface's name.
+        interface: String,
         /// What the kernel reported.
         r#source: io::Error,
     },
@@ -55,13 +54,13 @@ pub enum Error {
     },
     /// The interface took none of the frames that the generator handed to it.
     #[error(
-        "the interface with index {ifindex} took none of {offered} generated frames{}: it has to be up, its MTU \
+        "{interface} took none of {offered} generated frames{}: it has to be up, its MTU \
          not below the frame's, and its driver has to support redirected frames; a veth does while its peer has \
          native XDP attached or GRO on (ethtool -K PEER gro on)", errno_text(*.errno)
     )]
     NotTaken {
-        /// The interface's index.
-        ifindex: u32,
+        /// The interface's name.
+        interface: String,
         /// How many frames there were.
         offered: u64,
         /// What the driver returned, if it was asked at all.
@@ -155,6 +154,14 @@ impl Error {
             Self::Invalid { .. } | Self::Layout { .. } => None,
         }
     }
+}
+
+/// Returns the name of the interface with this index in the calling thread's network namespace. One
+/// that is gone has its index for a name.
+pub(crate) fn interface_name(ifindex: u32) -> String {
+    let name = socket(AddressFamily::INET, SocketType::DGRAM, None)
+        .and_then(|socket| netdevice::index_to_name(socket, ifindex));
+    name.unwrap_or_else(|_| format!("the interface with index {ifindex}"))
 }
 
 /// What usually helps against an error number of bpf(2).

@@ -13,7 +13,7 @@ use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, interface_name};
 use crate::skel::generate::GenerateSkelBuilder;
 use crate::{load, sys};
 
@@ -174,7 +174,7 @@ impl Generator {
             .map_err(|error| Error::Attach {
                 program: NAME,
                 hook: "frames sent to it",
-                ifindex: out_ifindex,
+                interface: interface_name(out_ifindex),
                 source: load::os_error(&error),
             })?;
         Ok(Self {
@@ -305,7 +305,7 @@ impl Generator {
         let unwilling = sent.transmitted == 0 && (sent.dropped == 0 || after.error != 0);
         if unwilling && complete && !over {
             return Err(Error::NotTaken {
-                ifindex: self.ifindex,
+                interface: interface_name(self.ifindex),
                 offered: u64::from(frames),
                 errno: i32::try_from(after.error).ok().filter(|&errno| errno != 0),
             });

@@ -94,6 +94,7 @@ fn a_second_program_and_a_missing_interface_are_told() {
         let _link = sink.attach(index, XdpMode::Native).unwrap();
         let error = sink.attach(index, XdpMode::Native).unwrap_err();
         assert!(matches!(error, Error::Attach { .. }));
+        assert!(error.to_string().contains(" to veth0 (native XDP): "), "{error}");
         assert!(error.to_string().contains("another program is attached"), "{error}");
         let error = sink.attach(index + 1000, XdpMode::Native).unwrap_err();
         assert!(error.to_string().contains("no such interface"), "{error}");
