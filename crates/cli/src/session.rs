@@ -8,6 +8,7 @@ mod known;
 mod links;
 mod open;
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -29,10 +30,10 @@ pub(crate) use open::{
     POLL, interface, open, open_with, own_connection, patiently, poll_any, refuse_own_connection, wait,
 };
 
-use crate::args::{PortArgs, RunArgs};
-use crate::pin;
+use crate::args::{PortArgs, RunArgs, WaitArg};
 use crate::progress::Progress;
 use crate::stop::Stop;
+use crate::{output, pin};
 
 /// Counters that a worker updates once a burst and the main thread reads once a second.
 #[derive(Debug, Default)]
@@ -165,6 +166,34 @@ pub(crate) struct Ran {
     pub(crate) failure: Option<anyhow::Error>,
 }
 
+impl Ran {
+    /// Returns the share of the time, 0 to 1, that the worker which waited most had no CPU. `None`
+    /// where the kernel does not tell.
+    pub(crate) fn cpu_wait(&self) -> Option<f64> {
+        let wait_ns = self.stages.as_ref()?.longest_wait_ns()?;
+        Some(wait_ns as f64 / self.duration.as_nanos().max(1) as f64)
+    }
+}
+
+/// Says so where more threads spin than there are CPUs: each is kept waiting for milliseconds at a
+/// time.
+fn warn_of_spinning(args: &PortArgs, threads: usize) -> Result<()> {
+    if args.wait == WaitArg::Poll {
+        return Ok(());
+    }
+    let allowed = pin::allowed()?;
+    let cpus = match &args.cpus {
+        Some(chosen) => chosen.0.iter().collect::<BTreeSet<_>>().len(),
+        None => allowed.len(),
+    };
+    if threads > cpus {
+        output::note(format_args!(
+            "{threads} threads spin on {cpus} CPU(s) and keep each other waiting: use --wait poll, or fewer --queues"
+        ));
+    }
+    Ok(())
+}
+
 /// Runs `body` on a thread of its own for each of `lanes`, until time, count or a signal ends it.
 ///
 /// An error of one ends all, and so does the end of one of `interfaces`. It is the result if no packet was handled before.
@@ -176,6 +205,7 @@ pub(crate) fn run<L: Send>(
     stop: &Stop,
     body: impl Fn(L, Worker<'_>) -> Result<()> + Sync,
 ) -> Result<Ran> {
+    warn_of_spinning(args, lanes.len())?;
     let live: Vec<Live> = lanes.iter().map(|_| Live::default()).collect();
     let budget = run.count.map(AtomicU64::new);
     let mut links = Links::watch(interfaces)?;

@@ -6,7 +6,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use ringside_measure::schema::{Document, Outcome};
-use ringside_measure::validity::{Facts, Rounds, Stolen, Validity, judge};
+use ringside_measure::validity::{Facts, Rounds, Stolen, Validity, cpu_wait, judge};
 use ringside_nic::clock::{Boottime, FastClock, Monotonic, Offset, Realtime, Timestamp};
 use ringside_nic::host::{CpuTimes, clocksource};
 
@@ -41,7 +41,10 @@ pub(crate) fn end(result: &Outcome) -> Option<Validity> {
     let mut mark = MARK.lock().unwrap_or_else(PoisonError::into_inner);
     let lost = LOST.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let facts = mark.as_mut()?.facts(Rounds::of(result), lost);
-    Some(judge(&facts))
+    Some(judge(&Facts {
+        cpu_wait: cpu_wait(result),
+        ..facts
+    }))
 }
 
 impl Mark {
@@ -71,6 +74,7 @@ impl Mark {
         Facts {
             duration_ns: now.as_nanos().saturating_sub(self.at.as_nanos()),
             steal: self.steal(),
+            cpu_wait: None,
             rounds,
             clocksource: self
                 .clocksource

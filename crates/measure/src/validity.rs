@@ -36,6 +36,9 @@ pub struct Facts {
     /// Of the CPU that lost most: its number, the share of its time that the hypervisor took, 0 to 1, and how many ticks that
     /// were. `None` where the kernel does not tell.
     pub steal: Option<Stolen>,
+    /// Share of the time, 0 to 1, that the thread of the measurement which waited most was ready to
+    /// run while other processes had the CPU. `None` where the kernel does not tell.
+    pub cpu_wait: Option<f64>,
     /// Rounds that were left out one by one for CPU steal, and those that were used; `None` where none is left out.
     pub rounds: Option<Rounds>,
     /// The kernel's clock source before and after.
@@ -108,12 +111,30 @@ impl Rounds {
     }
 }
 
+/// Returns the share of the time, 0 to 1, that a thread of the measurement waited for a CPU: of a
+/// run the one that waited most, of a search the one that sends. `None` where the kernel does not
+/// tell, and for results of rounds, which say it themselves.
+#[must_use]
+pub fn cpu_wait(result: &Outcome) -> Option<f64> {
+    match result {
+        Outcome::Run(run) => {
+            let wait_ns = run.cpu_stages.as_ref()?.longest_wait_ns()?;
+            Some(wait_ns as f64 / run.duration_ns.max(1) as f64)
+        }
+        Outcome::Search(search) => Some(search.cpu_wait_percent? / 100.0),
+        _ => None,
+    }
+}
+
 /// Why a result cannot be believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
     /// The hypervisor took more of a CPU than [`STEAL_LIMIT`].
     Steal,
+    /// Other processes had the CPU for more than [`STEAL_LIMIT`] of the time while one of ours was
+    /// ready to run.
+    CpuContention,
     /// More than half of the rounds were left out for CPU steal.
     RoundsLeftOut,
     /// The kernel changed its clock source.
@@ -144,6 +165,10 @@ pub struct Validity {
     pub reasons: Vec<Invalid>,
     /// What the hypervisor took of the CPU that lost most, in percent of its time; `None` where the kernel does not tell.
     pub steal_percent: Option<f64>,
+    /// For how long the thread that waited most was ready to run and had no CPU, in percent of the
+    /// time; `None` where the kernel does not tell, and where rounds are looked at one by one.
+    #[serde(default)]
+    pub cpu_wait_percent: Option<f64>,
     /// Time in suspend, in nanoseconds.
     pub suspended_ns: u64,
     /// How far the time of day was set, in nanoseconds; below zero: back.
@@ -176,6 +201,15 @@ pub fn judge(facts: &Facts) -> Validity {
         ),
         _ => {}
     }
+    if let Some(wait) = facts.cpu_wait.filter(|wait| *wait > STEAL_LIMIT) {
+        add(
+            Reason::CpuContention,
+            format!(
+                "other processes had the CPU for {:.0} % of the time while one of ours was ready to run",
+                wait * 100.0
+            ),
+        );
+    }
     if let Some([before, after]) = facts.clocksource.as_ref().filter(|[before, after]| before != after) {
         add(
             Reason::ClocksourceChanged,
@@ -207,6 +241,7 @@ pub fn judge(facts: &Facts) -> Validity {
         valid: reasons.is_empty(),
         reasons,
         steal_percent: facts.steal.map(|stolen| stolen.share * 100.0),
+        cpu_wait_percent: facts.cpu_wait.map(|wait| wait * 100.0),
         suspended_ns: if is_suspended {
             u64::try_from(facts.suspended_ns).unwrap_or(0)
         } else {
@@ -269,6 +304,26 @@ mod tests {
         let rounds = |used, left_out| Some(Rounds { used, left_out });
         assert_eq!(steal(0.5, 200, rounds(10, 10)), []);
         assert_eq!(steal(0.0, 0, rounds(9, 10)), [Reason::RoundsLeftOut]);
+    }
+
+    #[test]
+    fn threads_that_wait_for_a_cpu_make_a_result_invalid() {
+        let waited = |share| {
+            judge(&Facts {
+                cpu_wait: Some(share),
+                ..quiet()
+            })
+        };
+        assert!(waited(0.04).valid);
+        let validity = waited(0.375);
+        assert_eq!(validity.reasons[0].reason, Reason::CpuContention);
+        assert!(
+            validity.reasons[0]
+                .text
+                .contains("other processes had the CPU for 38 % of the time"),
+            "{validity:?}"
+        );
+        assert_eq!(validity.cpu_wait_percent, Some(37.5));
     }
 
     #[test]

@@ -17,6 +17,7 @@ use ringside_measure::schema::{
 };
 use ringside_measure::search::{BackToBack, Binary, Goal, LossCurve, Mlr, Range, Search, Stability, Trial};
 use ringside_netlab::{Lab, VethConfig};
+use ringside_nic::host::ThreadTime;
 
 pub(crate) use args::Args;
 
@@ -73,6 +74,8 @@ fn search(args: &Args, stop: &Stop) -> Result<()> {
     let mut tables = Vec::new();
     let mut interrupted = false;
     let ends = searcher.ends;
+    // All trials are this thread's.
+    let (begun, time) = (Instant::now(), ThreadTime::current());
     for (number, (mix, packets)) in mixes.iter().zip(&mut packets).enumerate() {
         // What one leaves of its share is for those behind it.
         let left = u32::try_from(mixes.len() - number).unwrap_or(u32::MAX);
@@ -81,7 +84,10 @@ fn search(args: &Args, stop: &Stop) -> Result<()> {
         interrupted |= searcher.is_over();
     }
     searcher.bar.finish_and_clear();
+    let passed = time.zip(ThreadTime::current()).map(|(then, now)| now.since(then));
+    let wait = passed.and_then(|passed| passed.wait_ns);
     let result = SearchResult {
+        cpu_wait_percent: wait.map(|wait| wait as f64 / begun.elapsed().as_nanos() as f64 * 100.0),
         method: match args.method {
             Method::Mlr => "mlr".to_owned(),
             Method::Rfc2544 => "rfc2544".to_owned(),

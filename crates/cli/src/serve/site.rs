@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use ringside_measure::compare::STEAL_LIMIT;
 use ringside_measure::control::{DEFAULT_PORT, Token};
 use ringside_measure::schema;
 use ringside_wire::MacAddr;
@@ -279,6 +280,12 @@ impl Site<'_> {
         let ran = session::run(lanes, &[interface], &self.args.port, &run, stop, |queue, worker| {
             xsk::answer_all(queue, &worker, offer.teller(), wait, &own, &self.board)
         })?;
+        if let Some(wait) = ran.cpu_wait().filter(|wait| *wait > STEAL_LIMIT) {
+            note(format_args!(
+                "other processes had the CPU for {:.0} % of the time while one of this server's threads was ready to run",
+                wait * 100.0
+            ));
+        }
         match ran.failure {
             Some(failure) => Err(failure.context("serve ended early")),
             None => Ok(()),

@@ -82,6 +82,7 @@ fn used(name: String, is_kernel: bool, time: ThreadTime, tick_ns: u64) -> Thread
         name,
         is_kernel,
         run_ns: time.run_ns,
+        wait_ns: time.wait_ns,
         user_ns: time.user * tick_ns,
         system_ns: time.system * tick_ns,
     }

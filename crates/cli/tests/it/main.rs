@@ -5,6 +5,7 @@ mod bad_input;
 mod caps;
 mod common;
 mod compare;
+mod contention;
 mod cyclic;
 mod delay;
 mod doctor;

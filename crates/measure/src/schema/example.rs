@@ -204,6 +204,7 @@ pub(crate) fn example() -> Document {
                 text: "the machine was suspended for 1.000 s".into(),
             }],
             steal_percent: Some(0.5),
+            cpu_wait_percent: Some(0.25),
             suspended_ns: 1_000_000_000,
             clock_set_ns: 0,
         }),

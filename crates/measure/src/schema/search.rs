@@ -19,6 +19,9 @@ pub struct SearchResult {
     pub kind: LatencyKind,
     /// A signal or the time-out ended it: what is not finished says so.
     pub interrupted: bool,
+    /// Share of the time that the thread which sends was ready to run and had no CPU, in percent.
+    #[serde(default)]
+    pub cpu_wait_percent: Option<f64>,
     /// The tables, in the order in which they were searched.
     pub tables: Vec<SearchTable>,
 }

@@ -41,6 +41,16 @@ pub struct StagesPerPacket {
     pub softirq_ns: f64,
 }
 
+impl CpuStages {
+    /// Returns for how long the thread of the run that waited most for a CPU did so, in
+    /// nanoseconds. `None` where the kernel does not tell.
+    #[must_use]
+    pub fn longest_wait_ns(&self) -> Option<u64> {
+        let threads = self.threads.iter().filter(|thread| !thread.is_kernel);
+        threads.filter_map(|thread| thread.wait_ns).max()
+    }
+}
+
 /// What a thread used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadUse {
@@ -50,6 +60,10 @@ pub struct ThreadUse {
     pub is_kernel: bool,
     /// Time on a CPU in nanoseconds, exactly; soft interrupts on top of it are contained. `None` where the kernel does not tell.
     pub run_ns: Option<u64>,
+    /// Time ready to run and without a CPU, in nanoseconds: others had it. `None` where the kernel
+    /// does not tell.
+    #[serde(default)]
+    pub wait_ns: Option<u64>,
     /// Of it its own code, as the kernel shares it out.
     pub user_ns: u64,
     /// Of it the kernel.

@@ -20,6 +20,8 @@ pub struct ThreadTime {
     /// it was at its last timer tick, or when it last left the CPU. `None` where the kernel does not tell of others
     /// (it needs `CONFIG_SCHED_INFO`): <https://docs.kernel.org/scheduler/sched-stats.html#proc-pid-schedstat>.
     pub run_ns: Option<u64>,
+    /// For how long it was ready to run and had no CPU, in nanoseconds. `None` as above.
+    pub wait_ns: Option<u64>,
 }
 
 impl ThreadTime {
@@ -28,12 +30,13 @@ impl ThreadTime {
     #[doc(alias = "CLOCK_THREAD_CPUTIME_ID")]
     pub fn current() -> Option<Self> {
         let stat = fs::read_to_string("/proc/thread-self/stat").ok()?;
+        let schedstat = fs::read_to_string("/proc/thread-self/schedstat").ok();
         let ran = clock_gettime(ClockId::ThreadCPUTime);
         Some(Self {
             run_ns: Duration::try_from(ran)
                 .ok()
                 .and_then(|ran| u64::try_from(ran.as_nanos()).ok()),
-            ..Self::parse(&stat, None)?
+            ..Self::parse(&stat, schedstat.as_deref())?
         })
     }
 
@@ -48,23 +51,27 @@ impl ThreadTime {
     /// What passed since an earlier reading.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
+        let passed = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
         Self {
             user: self.user.saturating_sub(earlier.user),
             system: self.system.saturating_sub(earlier.system),
-            run_ns: self
-                .run_ns
-                .zip(earlier.run_ns)
-                .map(|(now, then)| now.saturating_sub(then)),
+            run_ns: passed(self.run_ns, earlier.run_ns),
+            wait_ns: passed(self.wait_ns, earlier.wait_ns),
         }
     }
 
-    /// Fields 14 and 15 of `stat`, proc_pid_stat(5); the first of `schedstat`.
+    /// Fields 14 and 15 of `stat`, proc_pid_stat(5); the first two of `schedstat`.
     fn parse(stat: &str, schedstat: Option<&str>) -> Option<Self> {
         let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
         let user = fields.nth(11)?.parse().ok()?;
         let system = fields.next()?.parse().ok()?;
-        let run_ns = schedstat.and_then(|text| text.split_ascii_whitespace().next()?.parse().ok());
-        Some(Self { user, system, run_ns })
+        let nth = |n| schedstat.and_then(|text| text.split_ascii_whitespace().nth(n)?.parse().ok());
+        Some(Self {
+            user,
+            system,
+            run_ns: nth(0),
+            wait_ns: nth(1),
+        })
     }
 }
 
