@@ -2,45 +2,67 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt as _, fchown};
 use std::path::{Path, PathBuf};
 
-/// Writes a file whole, to the disk, or not at all: beside it first, then under its name. What is
-/// no regular file, such as `/dev/stdout` or a pipe, and what has no name, such as a memfd, is
-/// written to as it is.
+/// Writes a file whole, to the disk, or not at all: beside it first, then under its name. What
+/// cannot be replaced is written to as it is: what is no regular file or has no name (a device, a
+/// pipe, a descriptor), what has several names, and what is in a folder that takes no other file.
 ///
 /// # Errors
-/// Those of the file system. What was under the name before is then still there.
+/// Those of the file system. What was under the name before is then still there, if it could be replaced.
 pub(crate) fn write(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     let content = content.as_ref();
-    let before = fs::metadata(path).ok();
-    if before.as_ref().is_some_and(|file| !file.is_file()) {
+    let Some(path) = replaceable(path) else {
         return fs::write(path, content);
-    }
-    // A link stays, and what it leads to is replaced.
-    let path = match (before, fs::canonicalize(path)) {
-        (Some(_), Ok(path)) => path,
-        (Some(_), Err(_)) => return fs::write(path, content),
-        (None, _) => path.to_owned(),
     };
     let beside = beside(&path);
-    let written = put(&path, &beside, content);
-    if written.is_err() {
-        _ = fs::remove_file(&beside);
+    match put(&path, &beside, content) {
+        Ok(()) => Ok(()),
+        Err(error) => {
+            _ = fs::remove_file(&beside);
+            match error.kind() {
+                io::ErrorKind::PermissionDenied
+                | io::ErrorKind::ResourceBusy
+                | io::ErrorKind::CrossesDevices
+                | io::ErrorKind::InvalidFilename => fs::write(&path, content),
+                _ => Err(error),
+            }
+        }
     }
-    written
+}
+
+/// Returns the file's own name, behind links, if another file may take its place.
+fn replaceable(path: &Path) -> Option<PathBuf> {
+    // Names of descriptors lead to files whose inode their holder has.
+    if path.starts_with("/dev") || path.starts_with("/proc") {
+        return None;
+    }
+    match (fs::metadata(path), fs::symlink_metadata(path)) {
+        (Ok(file), _) => {
+            let path = fs::canonicalize(path).ok()?;
+            (file.is_file() && file.nlink() == 1 && !path.starts_with("/dev") && !path.starts_with("/proc"))
+                .then_some(path)
+        }
+        // A link that leads to nothing yet.
+        (Err(_), Ok(_)) => None,
+        (Err(_), Err(_)) => Some(path.to_owned()),
+    }
 }
 
 fn put(path: &Path, beside: &Path, content: &[u8]) -> io::Result<()> {
-    let mut file = File::create(beside)?;
+    let mut file = File::options().write(true).create_new(true).open(beside)?;
     if let Ok(before) = fs::metadata(path) {
+        fchown(&file, Some(before.uid()), Some(before.gid()))?;
         file.set_permissions(before.permissions())?;
     }
     file.write_all(content)?;
     file.sync_all()?;
     fs::rename(beside, path)?;
-    // The name, too.
+    // The name, too, where folders can be written to the disk.
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+    _ = File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all());
+    Ok(())
 }
 
 /// A name in the same folder that two processes do not share.
@@ -116,6 +138,20 @@ mod tests {
         file.read_to_string(&mut text).expect("readable");
         assert_eq!(text, "content");
         assert!(folder.names().is_empty());
+    }
+
+    #[test]
+    fn writes_what_has_two_names_or_leads_nowhere_yet_as_it_is() {
+        let folder = Folder::new("names");
+        let [file, other, link] = ["file", "other", "link"].map(|name| folder.0.join(name));
+        fs::write(&file, "before").expect("written");
+        fs::hard_link(&file, &other).expect("a second name");
+        write(&file, "after").expect("written");
+        assert_eq!(fs::read_to_string(&other).expect("there"), "after");
+        symlink("target", &link).expect("a link");
+        write(&link, "content").expect("written");
+        assert_eq!(fs::read_to_string(folder.0.join("target")).expect("there"), "content");
+        assert!(fs::symlink_metadata(&link).expect("there").is_symlink());
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! Where and how urgently a thread runs.
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use ringside_nic::Knob;
+use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::args::{PortArgs, bad_value};
+use crate::args::{BadValue, PortArgs, bad_value};
 
 /// Pins the calling thread as the command line says for worker `number`, and gives it its priority.
 pub(crate) fn thread(args: &PortArgs, number: usize) -> Result<()> {
@@ -19,20 +20,17 @@ pub(crate) fn thread(args: &PortArgs, number: usize) -> Result<()> {
 
 /// Tries all of it on a thread that then ends: what the kernel refuses is told before anything was opened.
 pub(crate) fn check(args: &PortArgs) -> Result<()> {
-    if let Some(cpus) = &args.cpus {
-        let allowed = allowed()?;
-        if let Some(cpu) = cpus.0.iter().find(|cpu| !allowed.contains(cpu)) {
-            bad_value!(
-                "pinning a thread to CPU {cpu}: is it online? This process may run on {}",
-                Knob::cpu_list(&allowed)
-            );
-        }
-    }
     let workers = args.cpus.as_ref().map_or(1, |cpus| cpus.0.len());
     let attempt = || (0..workers).try_for_each(|number| thread(args, number));
-    std::thread::scope(|scope| match scope.spawn(attempt).join() {
+    let tried = std::thread::scope(|scope| match scope.spawn(attempt).join() {
         Ok(result) => result,
         Err(panic) => std::panic::resume_unwind(panic),
+    });
+    // A CPU that is not there. Isolated ones are not among those that a process has by itself, and
+    // can be had.
+    tried.map_err(|error| match error.downcast_ref::<Errno>() {
+        Some(&Errno::INVAL) => BadValue(format!("{error:#}")).into(),
+        _ => error,
     })
 }
 
@@ -46,7 +44,7 @@ pub(crate) fn to_cpus(cpus: &[u32]) -> Result<()> {
     let mut set = CpuSet::new();
     for &cpu in cpus {
         if cpu as usize >= CpuSet::MAX_CPU {
-            return Err(anyhow!("CPU {cpu} does not exist"));
+            bad_value!("CPU {cpu} does not exist");
         }
         set.set(cpu as usize);
     }

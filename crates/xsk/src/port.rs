@@ -8,7 +8,6 @@ mod reopen;
 mod settings;
 
 pub use guard::PortGuard;
-pub(crate) use open::check_mtu;
 pub use settings::ThreadedNapi;
 
 use std::fmt;
@@ -37,8 +36,9 @@ use crate::umem::SharedUmem;
 /// does the same.
 ///
 /// After `fork()` a port and its queues work in the parent alone: a child has copies of the frames
-/// that the kernel does not know. What the child drops stays as it is for the parent, and in debug
-/// builds a call there is [`Error::Forked`]. A daemon opens its ports after it has forked.
+/// that the kernel does not know. A port or queue that the child drops stays as it is for the
+/// parent, and in debug builds a call there is [`Error::Forked`]. A daemon opens its ports after it
+/// has forked.
 ///
 /// ```no_run
 /// use ringside_xsk::{Interface, Mode, Port, Wait};

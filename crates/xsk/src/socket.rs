@@ -2,6 +2,8 @@
 
 mod checks;
 
+pub(crate) use checks::check_mtu;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,7 +29,6 @@ use crate::mode::Path;
 use crate::nic_buffers;
 use crate::options::{BusyPoll, QueueOptions, Sizes};
 use crate::pair::{Pair, PairRef};
-use crate::port::check_mtu;
 use crate::ring::{Addr, CompletionRing, ConsumerRing, Desc, FillRing, ProducerRing, RingMap, RxRing, Slot, TxRing};
 use crate::sys;
 use crate::umem::pool::Pool;
@@ -123,7 +124,9 @@ impl Request<'_> {
         let tx_metadata = self.tx_metadata()?;
         let umem = match self.shared {
             Some(shared) => Arc::clone(shared.umem()),
-            None => self.own_umem(parts.memory)?,
+            None => self
+                .own_umem(parts.memory)
+                .map_err(|error| self.too_little_memory(error))?,
         };
         if self.path == Path::ZeroCopy
             && let Across::Refused(reason) = Across::of(umem.geometry(), umem.region())
@@ -159,7 +162,10 @@ impl Request<'_> {
             // step of the ladder that was refused is such a socket.
             self.patiently(
                 |failure| matches!(failure, Failure::Fatal(Error::Memory { .. })),
-                || Ok(self.register(fd.as_fd(), &umem)?),
+                || {
+                    self.register(fd.as_fd(), &umem)
+                        .map_err(|error| self.too_little_memory(error))
+                },
             )?;
         }
         let (fill, completion) = self.pair_rings(fd.as_fd())?;

@@ -33,13 +33,17 @@ fn a_result_of_a_busy_cpu_is_invalid() {
     }
     let lab = lab("valid-busy", 1);
     let _hogs = [(); 2].map(|()| Hog::start());
-    let done = run(&lab.a, &format!("{SEND} -c 0 -t 500ms")).good();
+    let done = run(&lab.a, &format!("{SEND} -c 0 -t 500ms --wait spin")).good();
     let text = unwrapped(&done.out);
-    assert!(
-        text.contains("INVALID: other processes had the CPU for ") && text.contains("while one of ours was ready"),
-        "{done:#?}"
-    );
-    let done = run(&lab.a, &format!("{SEND} -c 0 -t 500ms --json")).good();
+    // The hypervisor may have taken some of it, too.
+    for part in [
+        "INVALID: ",
+        "other processes had the CPU for ",
+        "while one of ours was ready",
+    ] {
+        assert!(text.contains(part), "{done:#?}");
+    }
+    let done = run(&lab.a, &format!("{SEND} -c 0 -t 500ms --wait spin --json")).good();
     let validity = done.document().validity.expect("judged");
     let contention = |invalid: &ringside_measure::validity::Invalid| invalid.reason == Reason::CpuContention;
     assert!(validity.reasons.iter().any(contention), "{validity:?}");

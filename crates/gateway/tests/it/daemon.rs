@@ -66,7 +66,7 @@ fn a_start_waits_for_the_end_of_a_process_that_was_killed() {
         .expect("its lock");
     held.try_lock().expect("the killed one is gone");
     let ending = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(500));
+        std::thread::sleep(Duration::from_millis(1500));
         drop(held);
     });
     let daemon = Daemon::start_in(folder);

@@ -65,6 +65,8 @@ impl ThreadTime {
         let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
         let user = fields.nth(11)?.parse().ok()?;
         let system = fields.next()?.parse().ok()?;
+        // A kernel that does not count says zero of all.
+        let schedstat = schedstat.filter(|text| text.trim() != "0 0 0");
         let nth = |n| schedstat.and_then(|text| text.split_ascii_whitespace().nth(n)?.parse().ok());
         Some(Self {
             user,

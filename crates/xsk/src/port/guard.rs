@@ -102,7 +102,14 @@ impl PortGuard {
             return;
         }
         if let Some(map) = &self.map {
-            self.places.drain(..).for_each(|place| map.remove(place));
+            // The kernel has removed those that are closed, and somebody else's may be there by
+            // now.
+            let open = self
+                .places
+                .drain(..)
+                .zip(&self.readers)
+                .filter(|(_, reader)| !reader.is_closed());
+            open.for_each(|(place, _)| map.remove(place));
         }
         self.changed.restore();
         self.link = None;

@@ -25,7 +25,7 @@ use crate::options::{Direction, QueueOptions, Sizes};
 use crate::program::{AttachMode, Program, XdpLink, XskMap};
 use crate::queue::{LACKS_PROGRAM, Queue, finish};
 use crate::report::{PortReport, ProgramReport};
-use crate::socket::{ETHERNET_AND_TWO_TAGS, Failure, Request};
+use crate::socket::{Failure, Request, check_mtu};
 use crate::sys;
 use crate::umem::{SharedUmem, check_budget};
 
@@ -266,33 +266,6 @@ fn choose_queues(
     }
 }
 
-/// Without multi-buffer support a packet that does not fit a frame is dropped by the kernel: refuse to start.
-pub(crate) fn check_mtu(interface: &Interface, mtu: u32, sizes: Sizes) -> Result<(), Error> {
-    let packet = mtu.saturating_add(ETHERNET_AND_TWO_TAGS);
-    let usable = sizes.geometry.packet_room();
-    if packet <= usable || sizes.geometry.multi_buffer() {
-        return Ok(());
-    }
-    let room_in_4096 = 4096 - (sizes.geometry.frame_size() - usable);
-    let lower = format!(
-        "lower the MTU: ip link set {} mtu {}",
-        interface.name(),
-        usable - ETHERNET_AND_TWO_TAGS
-    );
-    Err(Error::MtuTooLarge {
-        interface: interface.name().to_owned(),
-        mtu,
-        packet,
-        frame_size: sizes.geometry.frame_size(),
-        usable,
-        advice: if packet <= room_in_4096 {
-            format!("use frames of 4096 bytes, or packets in several frames (multi-buffer, Linux 6.6), or {lower}")
-        } else {
-            format!("let packets be in several frames (multi-buffer, Linux 6.6), or {lower}")
-        },
-    })
-}
-
 fn load(
     interface: &Interface,
     program: Program,
@@ -486,12 +459,41 @@ impl Ladder<'_> {
         Ok(())
     }
 
+    /// Refuses zero-copy for queues that only transmit if a shared UMEM has too few frames for all
+    /// of them: those of the first ones would stay with the NIC.
+    fn check_shared_frames(&self, path: Path) -> Result<(), Refused> {
+        let Some(shared) = self.shared.filter(|_| path == Path::ZeroCopy) else {
+            return Ok(());
+        };
+        if self.options.direction != Direction::Transmit {
+            return Ok(());
+        }
+        let sizes = nic_buffers::sizes(
+            self.interface,
+            self.mtu,
+            self.options,
+            path,
+            self.nic_ring,
+            Some(shared),
+        )
+        .map_err(Refused::Fatal)?;
+        let needed = sizes.frames as usize * self.queues.len();
+        match shared.unclaimed() {
+            left if left < needed => Err(Refused::Step(format!(
+                "{} queue(s) take {needed} frames, with those for packets to the host, and the shared UMEM has {left} left",
+                self.queues.len()
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     fn open_all(
         &self,
         loaded: &Loaded,
         (path, why): (Path, &[String]),
         opened: &mut Vec<Queue>,
     ) -> Result<(), Refused> {
+        self.check_shared_frames(path)?;
         for &queue in self.queues {
             let request = Request {
                 interface: self.interface,
@@ -520,6 +522,7 @@ impl Ladder<'_> {
             })?;
             let queue = finish(&request, bound, path, why.to_vec());
             if queue.lacks_program() {
+                queue.end_unused();
                 self.lacks_program.set(!loaded.attaches());
                 return Err(Refused::Step(LACKS_PROGRAM.to_owned()));
             }

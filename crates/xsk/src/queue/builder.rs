@@ -13,9 +13,8 @@ use crate::link::Link;
 use crate::mode::{Mode, Path};
 use crate::nic_buffers;
 use crate::options::{Direction, QueueOptions, Sizes};
-use crate::port::check_mtu;
 use crate::report::QueueReport;
-use crate::socket::{Bound, Failure, Parts, Request};
+use crate::socket::{Bound, Failure, Parts, Request, check_mtu};
 use crate::umem::{Across, FrameMemory, SharedUmem};
 
 /// Opens one queue of an interface without touching its XDP program.
@@ -160,6 +159,7 @@ impl QueueBuilder {
                     if !queue.lacks_program() {
                         return Ok(queue);
                     }
+                    queue.end_unused();
                     why.push(format!("{path} refused: {LACKS_PROGRAM}"));
                 }
                 Err(Failure::Busy) => return Err(request.busy(false)),
@@ -277,7 +277,7 @@ impl Queue {
 pub(crate) const LACKS_PROGRAM: &str = "its driver sends with zero-copy only while an XDP program is attached: attach one, or open the port with Direction::Both";
 
 /// Makes the queue of a bound socket, with its report.
-pub(crate) fn finish(request: &Request<'_>, bound: Bound, path: Path, why: Vec<String>) -> Queue {
+pub(crate) fn finish(request: &Request<'_>, mut bound: Bound, path: Path, why: Vec<String>) -> Queue {
     let Request {
         interface,
         queue,
@@ -293,7 +293,8 @@ pub(crate) fn finish(request: &Request<'_>, bound: Bound, path: Path, why: Vec<S
     {
         notes.push(told);
     }
-    if request.receives_for_host() {
+    // Those of a sibling are the first queue's.
+    if request.receives_for_host() && bound.pair.own().is_some() {
         notes.push(format!(
             "{} frames wait for packets that the NIC receives for the host",
             sizes.fill_target

@@ -74,6 +74,11 @@ fn kernel_stats(fd: BorrowedFd<'_>) -> Result<KernelStats, Errno> {
 }
 
 impl StatsReader {
+    /// Returns whether the queue was closed.
+    pub fn is_closed(&self) -> bool {
+        matches!(*self.socket.lock(), Socket::Closed(_))
+    }
+
     /// The queue's number on its interface.
     pub fn queue(&self) -> u32 {
         self.queue

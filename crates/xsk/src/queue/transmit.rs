@@ -352,7 +352,9 @@ impl Queue {
             let mut answer = Answer::Done;
             let asks = tx.needs_wakeup() || !self.report.need_wakeup;
             // Where the kernel copies, or with busy-polling, the call itself does the work.
-            let is_awaited = self.report.path == Path::ZeroCopy && self.report.busy_poll.is_none();
+            // With siblings another one may see the progress.
+            let is_alone = self.bound.pair.own().is_some();
+            let is_awaited = self.report.path == Path::ZeroCopy && self.report.busy_poll.is_none() && is_alone;
             if asks && !(is_awaited && self.stalled.as_mut().is_some_and(|stall| !stall.wakes_driver())) {
                 self.counters.tx_kicks.add(1);
                 answer = wake_tx(self.bound.fd.as_fd()).map_err(|errno| self.failed("sendto()", errno))?;
@@ -388,6 +390,12 @@ impl Queue {
         // It was set like that a moment ago.
         _ = busy_poll.map(|busy_poll| sys::set_busy_poll(fd, busy_poll.micros, busy_poll.budget));
         refused
+    }
+
+    /// Ends a queue that [lacks a program](Self::lacks_program). Without one the driver receives
+    /// into its own buffers, so the frames that were kept for it go back to their UMEM.
+    pub(crate) fn end_unused(mut self) {
+        self.bound.pair.lock().pool.untouched();
     }
 
     /// As [`Queue::kick`]; what a link that is down, or gone, does not take stays where it is, and is no error of receiving.

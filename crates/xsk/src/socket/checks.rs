@@ -1,10 +1,40 @@
 //! Whether a queue's frames and rings suffice for a packet of the interface's MTU.
 
-use super::{ETHERNET_AND_TWO_TAGS, Request};
+use ringside_nic::Interface;
+
+use super::{ETHERNET_AND_TWO_TAGS, Failure, Request};
 use crate::error::Error;
 use crate::mode::Path;
 use crate::options::{Direction, Sizes};
 use crate::umem::Umem;
+
+/// Without multi-buffer support a packet that does not fit a frame is dropped by the kernel: refuse
+/// to start.
+pub(crate) fn check_mtu(interface: &Interface, mtu: u32, sizes: Sizes) -> Result<(), Error> {
+    let packet = mtu.saturating_add(ETHERNET_AND_TWO_TAGS);
+    let usable = sizes.geometry.packet_room();
+    if packet <= usable || sizes.geometry.multi_buffer() {
+        return Ok(());
+    }
+    let room_in_4096 = 4096 - (sizes.geometry.frame_size() - usable);
+    let lower = format!(
+        "lower the MTU: ip link set {} mtu {}",
+        interface.name(),
+        usable - ETHERNET_AND_TWO_TAGS
+    );
+    Err(Error::MtuTooLarge {
+        interface: interface.name().to_owned(),
+        mtu,
+        packet,
+        frame_size: sizes.geometry.frame_size(),
+        usable,
+        advice: if packet <= room_in_4096 {
+            format!("use frames of 4096 bytes, or packets in several frames (multi-buffer, Linux 6.6), or {lower}")
+        } else {
+            format!("let packets be in several frames (multi-buffer, Linux 6.6), or {lower}")
+        },
+    })
+}
 
 impl Request<'_> {
     /// Frames that a packet of the interface's MTU needs, with its Ethernet header and two VLAN
@@ -38,6 +68,15 @@ impl Request<'_> {
             });
         }
         Ok(())
+    }
+
+    /// Returns how to go on where memory is short: without the frames for the host, which copy mode
+    /// does not need, there may be enough.
+    pub(super) fn too_little_memory(&self, error: Error) -> Failure {
+        match error {
+            Error::Memory { .. } if self.receives_for_host() => Failure::Lacks(error.to_string()),
+            error => Failure::Fatal(error),
+        }
     }
 
     /// Returns whether the NIC receives packets into the UMEM that are all for the host: zero-copy,

@@ -128,8 +128,8 @@ pub(crate) fn link_of(program: u32) -> Result<Option<u32>, Errno> {
         // One that has gone since is nobody's.
         let Ok(link) = by_id(Kind::Link, id) else { continue };
         // SAFETY: it is a descriptor of a link; there are no pointers in the head of its structure.
-        unsafe { info(link.as_fd(), &mut asked) }?;
-        if asked.program == program {
+        let told = unsafe { info(link.as_fd(), &mut asked) };
+        if told.is_ok() && asked.program == program {
             return Ok(Some(id));
         }
     }

@@ -66,6 +66,11 @@ impl Pool {
         self.reclaim = false;
     }
 
+    /// The NIC has taken none of the frames: its driver does not receive into them.
+    pub(crate) fn untouched(&mut self) {
+        self.reclaim = true;
+    }
+
     /// The pair of rings whose frames these are.
     #[cfg(any(feature = "testing", debug_assertions))]
     pub(crate) fn pair(&self) -> PairId {

@@ -100,11 +100,14 @@ fn in_use(nic: &Nic, findings: &mut Findings<'_>) {
             let why =
                 "Ringside does not replace what it did not attach, so no command can receive here until it is gone";
             let finding = findings.error("interface.program", what, why);
-            finding.mend(match program.holders.first() {
+            // What comes behind the command is for people.
+            let command = program.removal.split([',', ';', '(']).next().unwrap_or_default().trim();
+            match program.holders.first() {
                 // It goes with its holder.
-                Some(holder) => format!("kill {}", holder.pid),
-                None => program.removal.clone(),
-            });
+                Some(holder) => finding.mend(format!("kill {}", holder.pid)),
+                None if command.is_empty() => {}
+                None => finding.mend(command),
+            }
         }
     }
     let bound: Vec<u32> = nic

@@ -39,7 +39,7 @@ fn a_program_of_somebody_is_told_with_who_holds_it_and_how_it_goes() {
                 name: Some("theirs".into()),
                 mode: XdpMode::Native,
                 holders,
-                removal: "xdp-loader unload eth0 --all".into(),
+                removal: "xdp-loader unload eth0 --all (package xdp-tools)".into(),
             });
         })
         .only("interface.program", "error")

@@ -8,14 +8,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use ringside_measure::pace::Pacer;
 use ringside_measure::probe::{Clock, Kind, Probe};
 use ringside_wire::flow::UdpFlow;
 use ringside_xsk::Queue;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::args::bad_value;
 use crate::clock::now_ns;
 use crate::peer::Peer as _;
 use crate::peer::udp::{Sending, Udp, Waiting};
@@ -259,11 +258,11 @@ impl Running {
             Self::Command { command, child } => {
                 if let Some(status) = child.try_wait().context("looking after the load's command")? {
                     match (status.code(), status.signal()) {
-                        (Some(0), _) => bad_value!(
+                        (Some(0), _) => bail!(
                             "--load-command {command:?} ended before its turn was over: have it run for longer, it is ended \
                              with the turn"
                         ),
-                        (code, signal) => bad_value!(
+                        (code, signal) => bail!(
                             "--load-command {command:?} failed: {}",
                             code.map_or_else(
                                 || format!("signal {}", signal.unwrap_or(0)),
