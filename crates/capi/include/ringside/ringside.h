@@ -312,8 +312,8 @@ typedef struct rsd_options {
     uint32_t batch;
     // Bytes of a frame, 2048 to 4096; 2048.
     uint32_t frame_size;
-    // Frames of a queue; 512, for transmitting only 256. With zero-copy more: the NIC receives into them, packets for the
-    // host too.
+    // Frames of a queue; 512, for transmitting only 256. With zero-copy more: the NIC receives
+    // into them, packets for the host too.
     uint32_t frames;
     // Bytes to leave free in front of a packet in addition to the kernel's 256.
     uint32_t headroom;
