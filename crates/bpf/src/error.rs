@@ -27,9 +27,9 @@ pub enum Error {
     LoadFile {
         /// The file.
         path: PathBuf,
-        /// What libbpf reported.
+        /// Error that libbpf reported.
         r#source: io::Error,
-        /// What libbpf and the verifier printed, each line on its own; may be empty.
+        /// Messages of libbpf and the verifier, one per line; may be empty.
         log: String,
     },
     /// A loaded program could not be attached to an interface.

@@ -26,8 +26,8 @@ pub(crate) fn check(args: &PortArgs) -> Result<()> {
         Ok(result) => result,
         Err(panic) => std::panic::resume_unwind(panic),
     });
-    // A CPU that is not there. Isolated ones are not among those that a process has by itself, and
-    // can be had.
+    // The kernel refuses a CPU that does not exist. Isolated CPUs are not in the inherited mask, and
+    // are allowed.
     tried.map_err(|error| match error.downcast_ref::<Errno>() {
         Some(&Errno::INVAL) => BadValue(format!("{error:#}")).into(),
         _ => error,

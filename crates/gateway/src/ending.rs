@@ -5,7 +5,7 @@ use std::fs::{File, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long to wait for the end of a process.
+/// Longest wait for a process to end.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The pause between two looks.

@@ -39,7 +39,7 @@ pub fn foreign_program(interface: &Interface) -> Option<Error> {
     })
 }
 
-/// What keeps a program attached.
+/// How a program is attached, which decides how it is removed.
 #[derive(Debug)]
 enum Attachment {
     /// A `bpf_link` of a process: its number and its name.

@@ -173,8 +173,8 @@ impl QueueOptions {
         self
     }
 
-    /// Frames that a queue of this interface takes at the most: for the size of a UMEM that several
-    /// share, or of [`QueueBuilder::memory`](crate::QueueBuilder::memory). More than
+    /// Returns the largest number of frames that a queue of this interface takes: for the size of a
+    /// UMEM that several share, or of [`QueueBuilder::memory`](crate::QueueBuilder::memory). More than
     /// [`frames`](Self::frames) or the default only where the NIC itself may write to them (zero-copy).
     pub fn frames_on(&self, interface: &Interface, mode: Mode) -> u32 {
         match may_be_zero_copy(interface, mode) {

@@ -19,7 +19,6 @@ use ringside_nic::{Deferral, Interface};
 use self::settings::Settings;
 use crate::error::Error;
 use crate::mode::{Mode, Path};
-use crate::opener::Opener;
 use crate::options::QueueOptions;
 #[cfg(feature = "attach")]
 use crate::program::Filter;
@@ -165,7 +164,6 @@ impl Port {
 /// The queues of a port, closed together.
 struct OpenQueues {
     all: Vec<Queue>,
-    opener: Opener,
 }
 
 impl OpenQueues {
@@ -173,8 +171,7 @@ impl OpenQueues {
     fn close(&mut self) {
         let end = Instant::now() + Duration::from_millis(100);
         // The rings of a child's copies are its parent's.
-        let own = self.opener.is_this_process();
-        for queue in self.all.iter_mut().filter(|_| own) {
+        for queue in self.all.iter_mut().filter(|queue| queue.is_of_this_process()) {
             // A port is also dropped when its queue or link has failed; there is nobody to tell.
             _ = queue.drain(end.saturating_duration_since(Instant::now()));
         }

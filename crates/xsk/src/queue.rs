@@ -173,10 +173,10 @@ impl Queue {
     ///
     /// Each call also gives free frames back to the fill ring and kicks what an earlier call left unsent.
     ///
-    /// A link that goes down, or comes up, ends the wait within a second: the burst is empty then
-    /// and [`Burst::event`] tells what happened. The next call waits on, and the queue goes on by
-    /// itself when the link is back. It is the same with all ways to wait, with packets or without:
-    /// a call that does not sleep looks for events if none has for 250 ms. For event loops see
+    /// A link that goes down or comes up ends the wait within a second: the burst is empty, and
+    /// [`Burst::event`] returns what happened. The next call waits again, and the queue works again
+    /// when the link is back. All wait policies do this, with and without packets: a call that does
+    /// not sleep looks for events at most every 250 ms. For event loops see
     /// [`watch_link`](Self::watch_link).
     ///
     /// # Errors
@@ -497,20 +497,6 @@ impl Queue {
             self.inbox.clear();
             self.poisoned(violation)
         })
-    }
-
-    /// Refuses to work in a child of `fork()`.
-    #[cfg(debug_assertions)]
-    fn check_opener(&self) -> Result<(), Error> {
-        match self.opener.is_this_process() {
-            true => Ok(()),
-            false => Err(Error::Forked {
-                interface: self.report.interface.clone(),
-                queue: self.report.queue,
-                opened_by: self.opener.pid(),
-                child: std::process::id(),
-            }),
-        }
     }
 
     #[cold]

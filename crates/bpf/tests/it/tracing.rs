@@ -299,7 +299,7 @@ fn a_task_that_is_watched_is_told_of() {
     sleeper.join().unwrap();
 }
 
-/// Whether a watched task was woken up, got a CPU, or lost it.
+/// Returns whether a watched task was woken up, got a CPU, or lost it.
 fn is_change(event: &TraceEvent) -> bool {
     event.point >= TraceEvent::TASK_WOKEN
 }

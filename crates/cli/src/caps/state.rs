@@ -16,6 +16,8 @@ pub(crate) struct State {
     pub(crate) channels: Option<Channels>,
     pub(crate) rings: Option<Rings>,
     pub(crate) xdp_program: Option<Attached>,
+    /// The command, or the action, that removes that program.
+    pub(crate) xdp_removal: Option<String>,
     /// What packets of the kernel's stack wait in, and those of XDP sockets pass by.
     pub(crate) qdiscs: Vec<Qdisc>,
     /// Active queues, none while the interface is down (Linux 6.8).
@@ -33,8 +35,6 @@ pub(crate) struct Attached {
     pub(crate) mode: XdpMode,
     /// The processes that hold it by a bpf_link.
     pub(crate) holders: Vec<Holder>,
-    /// The command, or the action, that removes it.
-    pub(crate) removal: String,
 }
 
 impl Attached {
@@ -45,10 +45,6 @@ impl Attached {
             name: ringside_xsk::program_name(xdp.prog_id),
             mode: xdp.mode,
             holders: holders(interface, xdp.prog_id),
-            removal: match ringside_xsk::foreign_program(interface) {
-                Some(ringside_xsk::Error::ProgramAttached { detach, .. }) => detach,
-                _ => String::new(),
-            },
         }
     }
 }
@@ -97,11 +93,19 @@ impl State {
             channels: known(interface.channels())?,
             rings: known(interface.rings())?,
             xdp_program: link.xdp.map(|xdp| Attached::of(interface, xdp)),
+            xdp_removal: link.xdp.and_then(|_| removal(interface)),
             qdiscs: interface.qdiscs()?,
             queues: known(interface.queue_details())?,
             // The kernel lists the newest first.
             napis: napis.map(|napis| napis.into_iter().rev().map(NapiState::from).collect()),
         })
+    }
+}
+
+fn removal(interface: &Interface) -> Option<String> {
+    match ringside_xsk::foreign_program(interface) {
+        Some(ringside_xsk::Error::ProgramAttached { detach, .. }) => Some(detach),
+        _ => None,
     }
 }
 

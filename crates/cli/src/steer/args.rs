@@ -144,7 +144,7 @@ impl RunArgs {
             }
         }
         if classes.len() > Landings::MOST_CLASSES {
-            bad_value!("--class: {} are the most", Landings::MOST_CLASSES);
+            bad_value!("--class: at most {} classes", Landings::MOST_CLASSES);
         }
         let sends = self.lab || self.from.is_some();
         if classes.is_empty() {

@@ -381,8 +381,7 @@ fn nonsense_values() {
         if !message.contains(expected) {
             wrong.push(format!("{arguments}: no {expected:?} in: {message}"));
         }
-        // A value that makes no sense is told apart from what this machine, or the network, does
-        // not do.
+        // A bad value exits with 2, a failure of this machine or of the network with 1.
         let status = if FAILURES.contains(expected) { 1 } else { 2 };
         if done.status.code() != Some(status) {
             wrong.push(format!("{arguments}: {}, not {status}: {message}", done.status));

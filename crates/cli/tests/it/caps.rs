@@ -78,6 +78,7 @@ fn a_veth() {
         "rings",
         "up",
         "xdp_program",
+        "xdp_removal",
     ];
     assert_eq!(names, expected);
     assert_eq!((&state["up"], &state["mtu_bytes"]), (&true.into(), &1500.into()));
@@ -116,9 +117,10 @@ fn an_interface_in_use() {
     let program = &json["state"]["xdp_program"];
     let expected = serde_json::json!({
         "id": id, "name": "ringside_xsk", "mode": "native", "holders": [{ "pid": pid, "command": "ringside" }],
-        "removal": format!("end process {pid} (ringside), which holds it by a bpf_link"),
     });
     assert_eq!(program, &expected);
+    let removal = format!("end process {pid} (ringside), which holds it by a bpf_link");
+    assert_eq!(json["state"]["xdp_removal"], removal);
     let bound = json["state"]["queues"].as_array().unwrap().iter();
     let bound = bound.map(|queue| {
         (

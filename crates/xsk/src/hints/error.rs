@@ -53,7 +53,7 @@ pub enum BtfError {
     InFile {
         /// The file.
         path: String,
-        /// What is wrong in it.
+        /// The error in it.
         source: Box<Self>,
     },
     /// A file that cannot be read.

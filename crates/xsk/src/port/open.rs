@@ -220,10 +220,7 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
     };
     Ok(Port {
         guard,
-        queues: OpenQueues {
-            all: queues,
-            opener: Opener::this_process(),
-        },
+        queues: OpenQueues { all: queues },
         recipe,
     })
 }

@@ -1,4 +1,4 @@
-//! The ledger of a queue's frames, and its check.
+//! What a queue checks about itself: the ledger of its frames, and the process that opened it.
 
 use super::Queue;
 use crate::error::{Error, Violation};
@@ -54,6 +54,27 @@ impl Queue {
     pub(super) fn audit(&mut self) -> Result<(), Error> {
         let ledger = self.count_frames();
         self.check(ledger).map(drop)
+    }
+}
+
+impl Queue {
+    /// Returns whether this process opened the queue, and is not a child of it.
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.opener.is_this_process()
+    }
+
+    /// Refuses to work in a child of `fork()`.
+    #[cfg(debug_assertions)]
+    pub(super) fn check_opener(&self) -> Result<(), Error> {
+        match self.opener.is_this_process() {
+            true => Ok(()),
+            false => Err(Error::Forked {
+                interface: self.report.interface.clone(),
+                queue: self.report.queue,
+                opened_by: self.opener.pid(),
+                child: std::process::id(),
+            }),
+        }
     }
 }
 

@@ -26,8 +26,8 @@ pub struct StatsReader {
 pub(super) struct SocketCounters(Arc<Mutex<Socket>>);
 
 enum Socket {
-    /// The socket. Whoever closes it takes it out of here first: no reader keeps it open for longer
-    /// than it holds the lock.
+    /// The open socket. The queue removes it from here before it closes, so that a reader keeps it
+    /// open only while it holds the lock.
     Open(Arc<OwnedFd>),
     /// What was counted when it was closed.
     Closed(KernelStats),

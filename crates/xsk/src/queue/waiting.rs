@@ -65,9 +65,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Looks for a link event if the last look was [`LINK_CHECK_INTERVAL`] ago. By time: neither
-    /// the number of bursts nor that of empty looks tells how long a caller takes between two of
-    /// them.
+    /// Looks for a link event if the last look was [`LINK_CHECK_INTERVAL`] ago. Counting bursts or
+    /// empty looks would not bound the time, since callers pause between them.
     #[inline]
     pub(super) fn check_link(&mut self) {
         let now = now_coarse();

@@ -101,7 +101,8 @@ fn in_use(nic: &Nic, findings: &mut Findings<'_>) {
                 "Ringside does not replace what it did not attach, so no command can receive here until it is gone";
             let finding = findings.error("interface.program", what, why);
             // What comes behind the command is for people.
-            let command = program.removal.split([',', ';', '(']).next().unwrap_or_default().trim();
+            let removal = nic.state.xdp_removal.as_deref().unwrap_or_default();
+            let command = removal.split([',', ';', '(']).next().unwrap_or_default().trim();
             match program.holders.first() {
                 // It goes with its holder.
                 Some(holder) => finding.mend(format!("kill {}", holder.pid)),
@@ -235,7 +236,8 @@ fn offloads(nic: &Nic, findings: &mut Findings<'_>) {
         let finding = findings.note(
             "interface.peer-segmentation",
             "a peer with segmentation offload (TSO) sends TCP uncut",
-            "in generic mode packets that do not fit a frame are dropped, and TCP stalls; native mode switches it off by itself",
+            "generic XDP drops packets that do not fit a frame, and TCP stalls; native XDP turns the \
+             offload off",
         );
         finding.mend("ethtool -K PEER tso off tx-udp-segmentation off");
     }

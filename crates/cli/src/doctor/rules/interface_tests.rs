@@ -39,8 +39,8 @@ fn a_program_of_somebody_is_told_with_who_holds_it_and_how_it_goes() {
                 name: Some("theirs".into()),
                 mode: XdpMode::Native,
                 holders,
-                removal: "xdp-loader unload eth0 --all (package xdp-tools)".into(),
             });
+            nic.state.xdp_removal = Some("xdp-loader unload eth0 --all (package xdp-tools)".into());
         })
         .only("interface.program", "error")
     };

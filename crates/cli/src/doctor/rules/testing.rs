@@ -161,6 +161,7 @@ pub(super) fn nic() -> Nic {
             channels: Some(channels),
             rings: None,
             xdp_program: None,
+            xdp_removal: None,
             qdiscs: Vec::new(),
             queues: None,
             napis: None,
