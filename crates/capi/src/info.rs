@@ -77,6 +77,9 @@ pub struct rsd_stats {
     /// Times that the NIC had no frame left to receive into, with zero-copy: it dropped packets
     /// then, those for the host included.
     pub rx_starved: u64,
+    /// Packets that were to be sent and were not, because they were longer than the interface's
+    /// MTU.
+    pub tx_too_long: u64,
 }
 
 /// Tells what a queue got. `size` is sizeof(struct rsd_queue_info).
@@ -142,6 +145,7 @@ pub unsafe extern "C" fn rsd_queue_stats(queue: *mut rsd_queue, stats: *mut rsd_
             tx_invalid_descs: kernel.tx_invalid_descs,
             tx_ring_empty: kernel.tx_ring_empty,
             rx_starved: own.rx_starved,
+            tx_too_long: own.tx_too_long,
         };
         // SAFETY: the caller's promise; numbers of one size have no padding.
         unsafe { copy_struct(&told, stats, size) }?;

@@ -96,8 +96,8 @@ pub struct rsd_options {
     pub batch: u32,
     /// Bytes of a frame, 2048 to 4096; 2048.
     pub frame_size: u32,
-    /// Frames of a queue; 512, for transmitting only 256. With zero-copy more: the NIC receives
-    /// into them, packets for the host too.
+    /// Frames of a queue; 4096, or as many as memory can be locked for; for transmitting only 256.
+    /// With zero-copy more: the NIC receives into them, packets for the host too.
     pub frames: u32,
     /// Bytes to leave free in front of a packet in addition to the kernel's 256.
     pub headroom: u32,

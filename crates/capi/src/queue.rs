@@ -35,6 +35,8 @@ pub enum rsd_event {
     RSD_EVENT_RENAMED = 5,
     /// Something else.
     RSD_EVENT_OTHER = 6,
+    /// The interface has another MTU.
+    RSD_EVENT_MTU = 7,
 }
 
 pub(crate) static QUEUES: Table<Entry, QUEUE> = Table::new();
@@ -468,6 +470,7 @@ fn event_of(event: &LinkEvent) -> rsd_event {
         LinkEvent::Up => rsd_event::RSD_EVENT_UP,
         LinkEvent::QueuesChanged { .. } => rsd_event::RSD_EVENT_QUEUES,
         LinkEvent::Renamed { .. } => rsd_event::RSD_EVENT_RENAMED,
+        LinkEvent::MtuChanged { .. } => rsd_event::RSD_EVENT_MTU,
         _ => rsd_event::RSD_EVENT_OTHER,
     }
 }

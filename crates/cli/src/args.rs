@@ -17,7 +17,7 @@ use ringside_wire::MacAddr;
 use ringside_xsk::{BusyPoll, Direction, Error, Filter, Mode, QueueOptions, SharedUmem};
 
 pub(crate) use self::bad_value::{BadValue, bad_value, is_about_a_value};
-use self::help::{frame_size_help, frames_help};
+use self::help::{frame_size_help, frames_help, working_set_help};
 use self::values::interval;
 pub(crate) use self::values::{List, count, list, list_or_none, period, rate, seconds, time_in, width};
 use crate::live::PrometheusArgs;
@@ -448,6 +448,8 @@ pub(crate) struct PortArgs {
     pub(crate) multi_buffer: bool,
     #[arg(long, value_name = "N", help = frames_help())]
     pub(crate) frames: Option<u32>,
+    #[arg(long, value_name = "PACKETS", help = working_set_help(), value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) working_set: Option<u32>,
     /// Slots of RX and TX ring [default: to fit the frames]
     #[arg(long, value_name = "N")]
     pub(crate) ring: Option<u32>,
@@ -501,6 +503,9 @@ impl PortArgs {
         }
         if let Some(frames) = self.frames {
             options = options.frames(frames);
+        }
+        if let Some(packets) = self.working_set {
+            options = options.working_set(packets);
         }
         if let Some(slots) = self.ring {
             options = options.rx_ring(slots).tx_ring(slots);

@@ -20,7 +20,8 @@ use self::tracker::Tracker;
 use crate::netlink::{NetlinkError, Socket};
 use crate::{Error, Interface, LinkState, Result, interface};
 
-/// Watches one link: down, no carrier, up, removed, moved away, there again, renamed, other numbers of queues.
+/// Watches one link: down, no carrier, up, removed, moved away, there again, renamed,
+/// another MTU, other numbers of queues.
 ///
 /// A program that only polls its AF_XDP socket does not learn that the link went: `poll()` on the socket stays silent.
 /// It polls this beside it. Events are edges: each is a change against the state told last, the first against the state

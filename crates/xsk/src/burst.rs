@@ -91,6 +91,9 @@ impl<'q> Burst<'q> {
 
     /// Sends all packets that were not dropped or kept back out on the same queue, with one publish and one kick, and
     /// tells how many. Waits, for the stall time at the most, until the TX ring has room for all.
+    ///
+    /// A packet that is longer than the interface's MTU allows is dropped, and counted in
+    /// [`OwnStats::tx_too_long`](crate::OwnStats::tx_too_long); so it is with every end of a burst.
     pub fn send_back(self) -> Result<u32, Error> {
         self.queue.settle(Fate::Send)
     }

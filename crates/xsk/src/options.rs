@@ -50,14 +50,17 @@ impl BusyPoll {
 
 /// Options of a queue, each with a default that was measured.
 ///
-/// The defaults keep the working set small: on copy paths a UMEM of 512 frames of 2048 bytes (1 MiB) receives and
-/// sends 10 to 17 % more packets than the customary 4096 frames, because the frames stay in the cache. A larger UMEM
-/// rides out longer pauses of the application.
+/// By default a queue has 4096 frames of 2048 bytes (8 MiB), which ride out bursts and pauses of
+/// the application; under steady load a few of them stay in the cache, see
+/// [`working_set`](Self::working_set).
 #[derive(Clone, Debug)]
 pub struct QueueOptions {
     pub(crate) direction: Direction,
     pub(crate) frame_size: Option<u32>,
     pub(crate) frames: Option<u32>,
+    /// Frames where no number is asked for: fewer where memory is short.
+    pub(crate) default_frames: u32,
+    pub(crate) working_set: u32,
     pub(crate) headroom: Option<u32>,
     pub(crate) huge_pages: bool,
     pub(crate) unaligned: bool,
@@ -82,6 +85,8 @@ impl Default for QueueOptions {
             direction: Direction::Both,
             frame_size: None,
             frames: None,
+            default_frames: Self::DEFAULT_FRAMES,
+            working_set: Self::DEFAULT_WORKING_SET,
             headroom: None,
             huge_pages: false,
             unaligned: false,
@@ -105,8 +110,13 @@ impl Default for QueueOptions {
 impl QueueOptions {
     /// Bytes of a frame where nothing else is asked for.
     pub const DEFAULT_FRAME_SIZE: u32 = 2048;
-    /// Frames of a queue that receives, where no number is asked for. Zero-copy adds to them, see [`frames`](Self::frames).
-    pub const DEFAULT_FRAMES: u32 = 512;
+    /// Frames of a queue that receives, where no number is asked for. Zero-copy adds to them, see
+    /// [`frames`](Self::frames).
+    pub const DEFAULT_FRAMES: u32 = 4096;
+    /// Fewest frames that a queue takes by default where memory is short.
+    pub(crate) const MIN_DEFAULT_FRAMES: u32 = 512;
+    /// Packets for which frames wait under steady load, where no number is asked for.
+    pub const DEFAULT_WORKING_SET: u32 = 256;
     /// Frames of a queue that transmits alone, where no number is asked for.
     pub const DEFAULT_TRANSMIT_FRAMES: u32 = 256;
     /// Slots that a NIC's receive ring is taken to have where its driver does not report them.
@@ -187,8 +197,8 @@ impl QueueOptions {
     fn total_frames(&self, path: Path, nic_ring: u32) -> u32 {
         let default = match self.direction {
             Direction::Transmit => Self::DEFAULT_TRANSMIT_FRAMES,
-            Direction::Receive | Direction::Both if path == Path::ZeroCopy => Self::receiving(nic_ring),
-            Direction::Receive | Direction::Both => Self::DEFAULT_FRAMES,
+            Direction::Receive | Direction::Both if path == Path::ZeroCopy => self.receiving(nic_ring),
+            Direction::Receive | Direction::Both => self.default_frames,
         };
         (self.frames.unwrap_or(default)).saturating_add(self.frames_for_host(path, nic_ring))
     }
@@ -204,6 +214,29 @@ impl QueueOptions {
         }
     }
 
+    /// Halves the number of frames that a queue has by default, for want of memory. False, and
+    /// nothing changed, if the caller has chosen it, or it is as low as it gets.
+    pub(crate) fn take_fewer_frames(&mut self) -> bool {
+        let can = self.can_take_fewer_frames();
+        if can {
+            self.default_frames /= 2;
+        }
+        can
+    }
+
+    pub(crate) fn can_take_fewer_frames(&self) -> bool {
+        self.frames.is_none() && self.direction != Direction::Transmit && self.default_frames > Self::MIN_DEFAULT_FRAMES
+    }
+
+    /// Returns why a queue has fewer frames than by default, if it has.
+    pub(crate) fn fewer_frames(&self, limit: &str) -> String {
+        format!(
+            "{} frames instead of {}, because {limit}",
+            self.default_frames,
+            Self::DEFAULT_FRAMES
+        )
+    }
+
     /// Bytes of a frame that a queue of this interface takes: for a UMEM that several share. More than the default only where nobody has
     /// chosen a [`frame_size`](Self::frame_size) and the NIC, which may write to them itself (zero-copy), needs more for a packet of the
     /// interface's MTU.
@@ -217,10 +250,23 @@ impl QueueOptions {
     }
 
     /// By default, where the NIC's own ring has so many slots that it fills from ours.
-    const fn receiving(nic_ring: u32) -> u32 {
-        let most = MAX_RING / 4;
-        let held = if nic_ring < most { nic_ring } else { most };
-        Self::DEFAULT_FRAMES + 2 * held
+    fn receiving(&self, nic_ring: u32) -> u32 {
+        self.default_frames + 2 * nic_ring.min(MAX_RING / 4)
+    }
+
+    /// Packets for which frames wait on the fill ring under steady load, in the copy modes. Default
+    /// 256. With as many as the fill ring has slots, or more, all wait at all times.
+    ///
+    /// The kernel takes the frames of the fill ring in turn, so each of them passes through the
+    /// cache. An idle queue, and one whose load comes in bursts, keeps all of its frames there. If
+    /// for 130 ms packets come at a high rate and the application takes each soon, or if it is
+    /// overloaded all the time, fewer wait. A burst, a slower rate or a pause of 10 ms restores
+    /// them, and a burst makes the time longer that it takes until load counts as steady again.
+    /// [`OwnStats::rx_shrunk`](crate::OwnStats::rx_shrunk) counts how often fewer waited.
+    #[must_use]
+    pub fn working_set(mut self, packets: u32) -> Self {
+        self.working_set = packets;
+        self
     }
 
     /// Bytes to leave free in front of a packet, in addition to the kernel's 256. Default 0.
@@ -403,6 +449,8 @@ pub(crate) struct Sizes {
     pub(crate) completion: u32,
     /// Frames that are kept in the fill ring.
     pub(crate) fill_target: u32,
+    /// Packets for which frames are kept there under steady load.
+    pub(crate) working_set: u32,
 }
 
 /// The largest ring the library makes; the kernel's own limit is a matter of memory.
@@ -432,6 +480,13 @@ impl Sizes {
                 setting: "batch",
                 value: options.batch.to_string(),
                 reason: format!("a burst has 1 to {MAX_RING} packets"),
+            });
+        }
+        if options.working_set == 0 {
+            return Err(Error::Setting {
+                setting: "working_set",
+                value: "0".into(),
+                reason: "without a frame that waits nothing is received: take 1 or more".into(),
             });
         }
         if let Some(budget) = options.tx_budget.filter(|budget| *budget < 32) {
@@ -494,6 +549,7 @@ impl Sizes {
             fill,
             completion,
             fill_target,
+            working_set: options.working_set,
         })
     }
 }

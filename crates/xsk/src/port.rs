@@ -1,6 +1,7 @@
 //! A port: an interface with all its queues.
 
 mod guard;
+mod ladder;
 mod open;
 #[cfg(feature = "attach")]
 mod own;

@@ -1,5 +1,6 @@
 //! One queue of an interface: one socket, one UMEM, one owner thread.
 
+mod alloc;
 mod asking;
 mod audit;
 mod builder;
@@ -15,6 +16,7 @@ mod reader;
 mod stall;
 mod transmit;
 mod waiting;
+mod working_set;
 
 use std::cell::OnceCell;
 use std::fmt;
@@ -37,15 +39,16 @@ use crate::link::Link;
 use crate::mode::Path;
 use crate::opener::Opener;
 use crate::options::Sizes;
-use crate::pair::Pair;
 use crate::report::QueueReport;
 use crate::socket::Bound;
 use crate::stats::{OwnCounters, OwnStats};
-use crate::umem::{Buf, Entry, Frame};
+use crate::umem::Entry;
 use crate::wakeup::Wait;
 use lanes::MOST_FRAMES;
 use reader::SocketCounters;
 use stall::Stall;
+use waiting::now_coarse;
+use working_set::WorkingSet;
 
 /// A queue: receive bursts, send them back, allocate and send.
 ///
@@ -57,7 +60,6 @@ pub struct Queue {
     // Rings unmap first, then the socket closes, then the UMEM goes: fields drop in this order.
     pub(crate) bound: Bound,
     interface: Interface,
-    mtu: u32,
     sizes: Sizes,
     pub(crate) inbox: Vec<Entry>,
     /// The frames of a packet whose end is not on the RX ring yet.
@@ -88,10 +90,13 @@ pub struct Queue {
     deferred: Option<Error>,
     counters: Arc<OwnCounters>,
     socket_counters: SocketCounters,
+    /// Bytes of the last packet that was longer than the MTU allows.
+    too_long_bytes: u32,
     /// Its frames are the kernel's to write to in this process alone.
     opener: Opener,
     /// At the last look the NIC had no frame to receive into (zero-copy).
     starved: bool,
+    working_set: WorkingSet,
     /// Packets may have hints of the UMEM's layouts in front of them.
     hints: bool,
     report: QueueReport,
@@ -101,7 +106,6 @@ pub struct Queue {
 pub(crate) struct Parameters {
     pub(crate) interface: Interface,
     pub(crate) link: Arc<Link>,
-    pub(crate) mtu: u32,
     pub(crate) sizes: Sizes,
     pub(crate) batch: u32,
     pub(crate) frames_per_packet: u32,
@@ -120,7 +124,6 @@ impl Queue {
         let Parameters {
             interface,
             link,
-            mtu,
             sizes,
             batch,
             frames_per_packet,
@@ -128,6 +131,12 @@ impl Queue {
             hints,
             report,
         } = parameters;
+        let now = now_coarse();
+        // A zero-copy driver moves the frames on to its NIC, which needs as many as its ring holds.
+        let small = match report.path {
+            Path::ZeroCopy => sizes.fill_target,
+            _ => sizes.working_set.saturating_mul(frames_per_packet),
+        };
         let partial = if sizes.geometry.multi_buffer() { MOST_FRAMES } else { 0 };
         Self {
             inbox: Vec::with_capacity(batch as usize * frames_per_packet as usize + partial),
@@ -135,7 +144,6 @@ impl Queue {
             socket_counters: SocketCounters::of(&bound.fd),
             bound,
             interface,
-            mtu,
             sizes,
             batch,
             most_batch: batch,
@@ -147,13 +155,15 @@ impl Queue {
             poison: OnceCell::new(),
             events_seen: link.told(),
             link,
-            link_checked: waiting::now_coarse(),
+            link_checked: now,
             event: None,
             lost: None,
             deferred: None,
             counters: Arc::default(),
+            too_long_bytes: 0,
             opener: Opener::this_process(),
             starved: false,
+            working_set: WorkingSet::new(sizes.fill_target, small, now),
             hints,
             report,
         }
@@ -167,6 +177,11 @@ impl Queue {
     /// What was obtained: mode, sizes, memory, wake-up policy, and why.
     pub fn report(&self) -> &QueueReport {
         &self.report
+    }
+
+    /// Adds a note to the report.
+    pub(crate) fn note(&mut self, note: String) {
+        self.report.notes.push(note);
     }
 
     /// Takes up to a batch of packets, waiting by `wait` when there are none; the burst may be empty.
@@ -195,10 +210,11 @@ impl Queue {
             return Err(self.wrong_direction("recv", "Direction::Transmit", "RX"));
         }
         self.refill()?;
-        self.check_link();
+        let now = now_coarse();
+        self.check_link(now);
         // What is on the ring stays there until the next call when there is something to tell.
         if self.event.is_none() {
-            self.look()?;
+            self.look(now)?;
             if self.inbox.is_empty() {
                 self.wait(wait)?;
             }
@@ -206,80 +222,23 @@ impl Queue {
         Ok(Burst::new(self))
     }
 
-    /// A free frame to write a packet into, of length 0 at first. `None` when all are in use, or the free ones are those
-    /// that the fill ring needs: send, drop or wait.
-    /// Also `None` when something is wrong with the queue, which the next call that returns a `Result` tells.
-    #[inline]
-    pub fn alloc(&mut self) -> Option<Frame> {
-        if self.frames_per_packet == 1 && self.is_sound() {
-            let pair = &mut *self.bound.pair.lock();
-            if pair.pool.available() > pair.wanted() as usize {
-                let buf = pair.pool.take_buf()?;
-                return Some(Frame::new(Arc::clone(&self.bound.umem), buf));
-            }
-        }
-        self.alloc_patiently()
-    }
-
-    /// [`Queue::alloc`] when there is no frame on hand, or more to be done.
-    fn alloc_patiently(&mut self) -> Option<Frame> {
-        let taken = self.sound().and_then(|()| {
-            let mut taken = self.take_free()?;
-            if taken.is_none() && self.unsent {
-                self.kick()?;
-                taken = self.take_free()?;
-            }
-            taken.map_or(Ok(None), |head| self.lengthened(head))
-        });
-        taken.unwrap_or_else(|error| {
-            self.defer(error);
-            None
-        })
-    }
-
-    /// As many more frames as a packet to be sent gets. `None`, and the frame back in the pool, when there are too few.
-    fn lengthened(&mut self, head: Buf) -> Result<Option<Frame>, Error> {
-        let umem = Arc::clone(&self.bound.umem);
-        if self.frames_per_packet == 1 {
-            return Ok(Some(Frame::new(umem, head)));
-        }
-        let mut pair = self.bound.pair.lock();
-        let more = self.frames_per_packet - 1;
-        let too_few = |pair: &Pair| pair.pool.available() < (pair.wanted() + more) as usize;
-        let mut completed = Ok(0);
-        if too_few(&pair) {
-            completed = pair.complete();
-            pair.pool.collect_returned();
-        }
-        let frame = if too_few(&pair) {
-            pair.pool.put_buf(&head);
-            None
-        } else {
-            Some(Frame::chain(umem, head, (0..more).map_while(|_| pair.pool.take_buf())))
-        };
-        drop(pair);
-        let completed = self.check(completed)?;
-        self.note_completed(completed);
-        Ok(frame)
-    }
-
-    /// The longest packet that can be sent, in bytes: what fits one frame, or with
-    /// [`multi_buffer`](crate::QueueOptions::multi_buffer) as many as the interface's MTU needs, and the kernel sends as one
-    /// packet (18 mostly).
+    /// Returns the length of the longest packet that fits the frames of one, in bytes: of one
+    /// frame, or with [`multi_buffer`](crate::QueueOptions::multi_buffer) of as many as the
+    /// interface's MTU needs, and the kernel sends as one packet (18 mostly). The MTU may allow
+    /// less, see [`send`](Self::send).
     pub fn packet_room(&self) -> usize {
         (self.bound.umem.geometry().packet_room() * self.frames_per_packet) as usize
+    }
+
+    /// Returns the interface's MTU: as it was when the queue was opened, or after the last
+    /// [`LinkEvent::MtuChanged`] that a call has returned.
+    pub fn mtu(&self) -> u32 {
+        self.bound.mtu
     }
 
     /// Identity of the queue's UMEM, as [`Frame::umem_id`].
     pub fn umem_id(&self) -> u64 {
         self.bound.umem.id()
-    }
-
-    /// Free frames on hand.
-    pub fn free_frames(&mut self) -> usize {
-        let pool = &mut self.bound.pair.lock().pool;
-        pool.collect_returned();
-        pool.available()
     }
 
     /// Our own counters, without a system call.
@@ -315,6 +274,11 @@ impl Queue {
             return Err(self.trouble());
         }
         self.begin()?;
+        // Where packets are received, `recv` looks for events.
+        if self.bound.rx.is_none() {
+            self.event = None;
+            self.check_link(now_coarse());
+        }
         if self.unsent {
             self.kick()?;
         }
@@ -394,12 +358,19 @@ impl Queue {
 
     /// Moves up to a batch of packets from the RX ring to the inbox.
     #[inline]
-    fn look(&mut self) -> Result<(), Error> {
+    fn look(&mut self, now: Duration) -> Result<(), Error> {
         // What was there of a packet without an end comes first, with its rest behind it.
         self.inbox.append(&mut self.partial);
         let before = self.inbox.len();
+        let known = self.bound.known();
         let received = self.bound.receive(self.batch, &mut self.inbox);
         let received = self.check(received)?;
+        // Otherwise the ring was not looked at: these were seen before.
+        if known == 0 {
+            let waited = self.bound.known() + u32::try_from(self.inbox.len() - before).unwrap_or(u32::MAX);
+            let frames = self.working_set.note(waited, now);
+            self.keep_in_fill(frames);
+        }
         if self.hints {
             self.bound.umem.mark_hints(&mut self.inbox[before..]);
         }
@@ -438,22 +409,6 @@ impl Queue {
         } else {
             self.inbox.len()
         }
-    }
-
-    /// A free frame for a packet to be sent, from the pool or from the completion ring. Never one that the fill ring
-    /// needs: a TX side that is stuck must not stop the receiving.
-    #[inline]
-    fn take_free(&mut self) -> Result<Option<Buf>, Error> {
-        let mut pair = self.bound.pair.lock();
-        let spare = pair.spare(1);
-        let buf = match spare {
-            Ok((1, _)) => pair.pool.take_buf(),
-            _ => None,
-        };
-        drop(pair);
-        let (_, completed) = self.check(spare)?;
-        self.note_completed(completed);
-        Ok(buf)
     }
 
     /// Takes back what the kernel is done sending. Before every kick: with a full completion ring the kernel sends

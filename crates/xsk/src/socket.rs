@@ -49,6 +49,10 @@ pub(crate) struct Request<'a> {
     pub(crate) link: &'a Arc<Link>,
 }
 
+/// Time in which memory of a socket that was just closed can be locked again, before a queue takes
+/// fewer frames instead.
+const FREED_MEMORY_TIMEOUT: Duration = Duration::from_millis(200);
+
 /// What comes in front of the bytes that the MTU counts.
 pub(crate) const ETHERNET_AND_TWO_TAGS: u32 = 14 + 2 * 4;
 
@@ -70,6 +74,8 @@ pub(crate) struct Bound {
     pub(crate) umem: Arc<Umem>,
     /// Frames that a packet to be sent may be in.
     pub(crate) most_frames: usize,
+    /// The interface's MTU: no longer packet is sent.
+    pub(crate) mtu: u32,
     /// The UMEM's other users may open sockets beside this one.
     pub(crate) shared: Option<SharedUmem>,
     /// Packets per wake-up call on a copy path, where the kernel could be told.
@@ -257,10 +263,20 @@ impl Request<'_> {
 
     /// For how long what failed is tried again.
     fn timeout(&self, failure: &Failure) -> Duration {
-        self.options.busy_timeout.unwrap_or_else(|| match failure {
+        let timeout = self.options.busy_timeout.unwrap_or_else(|| match failure {
             Failure::Busy => conflict::busy_timeout(self.interface, self.queue),
             _ => conflict::BUSY_TIMEOUT,
-        })
+        });
+        match failure {
+            // Fewer frames are the better remedy.
+            Failure::Fatal(Error::Memory { .. }) if self.can_take_fewer_frames() => timeout.min(FREED_MEMORY_TIMEOUT),
+            _ => timeout,
+        }
+    }
+
+    /// Returns whether the queue has frames of its own, and more than the fewest by default.
+    pub(crate) fn can_take_fewer_frames(&self) -> bool {
+        self.shared.is_none() && self.options.can_take_fewer_frames()
     }
 
     /// The error for a queue that stayed busy. The holder of the interface's XDP program is the probable owner, unless
@@ -369,6 +385,7 @@ impl Request<'_> {
             fd: Arc::new(fd),
             pair,
             most_frames: self.most_frames(),
+            mtu: self.mtu,
             umem,
             shared: None,
             tx_budget: None,

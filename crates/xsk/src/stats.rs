@@ -83,6 +83,9 @@ own_counters! {
     tx_completed,
     /// Packets that were to be sent and were not, because their queue failed or was closed.
     tx_abandoned,
+    /// Packets that were to be sent and were not, because they were longer than the interface's
+    /// MTU.
+    tx_too_long,
     /// `sendto()` calls.
     tx_kicks,
     /// Those that answered `EAGAIN`, `EBUSY` or `ENOBUFS`.
@@ -97,6 +100,9 @@ own_counters! {
     /// then, those for the host included: the application took packets too late, or kept too many
     /// frames.
     rx_starved,
+    /// Times that steady load made the working set small, see
+    /// [`QueueOptions::working_set`](crate::QueueOptions::working_set).
+    rx_shrunk,
     /// Looks at an empty RX ring.
     empty_looks,
     /// Turns of busy-polling ([`Wait::BusyPoll`](crate::Wait::BusyPoll)).

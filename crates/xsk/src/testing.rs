@@ -21,7 +21,9 @@
 mod hostile;
 mod kernel;
 
+use std::cell::Cell;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use ringside_nic::Interface;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -39,6 +41,20 @@ use crate::ring::{Addr, ConsumerRing, Desc, HeapRing, ProducerRing};
 use crate::socket::{Bound, Failure, Request};
 use crate::umem::pool::Pool;
 use crate::umem::{Geometry, SharedUmem, Umem};
+
+thread_local! {
+    static CLOCK: Cell<Option<Duration>> = const { Cell::new(None) };
+}
+
+/// Stops the clock of this thread's queues at this time; `None` gives them the kernel's again.
+pub fn set_clock(now: Option<Duration>) {
+    CLOCK.set(now);
+}
+
+/// Returns where the clock of this thread's queues stands, if it was stopped.
+pub(crate) fn clock() -> Option<Duration> {
+    CLOCK.get()
+}
 
 /// Makes queues without a socket.
 #[derive(Clone, Debug)]
@@ -160,6 +176,7 @@ impl Harness {
                 fill_target: sizes.fill_target,
             }),
             most_frames: request.most_frames(),
+            mtu: self.mtu,
             umem: Arc::clone(&umem),
             shared: self.umem.clone(),
             tx_budget: None,

@@ -165,6 +165,8 @@ typedef enum rsd_event {
     RSD_EVENT_RENAMED = 5,
     // Something else.
     RSD_EVENT_OTHER = 6,
+    // The interface has another MTU.
+    RSD_EVENT_MTU = 7,
 } rsd_event;
 
 // Type information: of a BPF object, of the kernel or of a kernel module.
@@ -287,6 +289,9 @@ typedef struct rsd_stats {
     // Times that the NIC had no frame left to receive into, with zero-copy: it dropped packets
     // then, those for the host included.
     uint64_t rx_starved;
+    // Packets that were to be sent and were not, because they were longer than the interface's
+    // MTU.
+    uint64_t tx_too_long;
 } rsd_stats;
 
 // What a port is opened with. rsd_options_init() sets all to what is chosen when nothing is asked for, which is 0 or NULL for
@@ -312,8 +317,8 @@ typedef struct rsd_options {
     uint32_t batch;
     // Bytes of a frame, 2048 to 4096; 2048.
     uint32_t frame_size;
-    // Frames of a queue; 512, for transmitting only 256. With zero-copy more: the NIC receives
-    // into them, packets for the host too.
+    // Frames of a queue; 4096, or as many as memory can be locked for; for transmitting only 256.
+    // With zero-copy more: the NIC receives into them, packets for the host too.
     uint32_t frames;
     // Bytes to leave free in front of a packet in addition to the kernel's 256.
     uint32_t headroom;

@@ -151,17 +151,17 @@ impl Kind {
             }
             (Self::AfPacket, Ping) => "TPACKET_V2 (V3 waits for full blocks), both sides spin; tc drops behind the tap",
             // A NIC that writes into frames has them as large as it needs, and two more for each slot of its ring.
-            (Self::AfXdpZeroCopy, Rx) => "frames for the NIC's ring and 512 more, as large as the NIC needs, spins",
+            (Self::AfXdpZeroCopy, Rx) => "frames for the NIC's ring and 4096 more, as large as the NIC needs, spins",
             (Self::AfXdpZeroCopy, Fwd) => {
-                "frames for the NIC's ring and 512 more, as large as the NIC needs, batches of 256, spins"
+                "frames for the NIC's ring and 4096 more, as large as the NIC needs, batches of 256, spins"
             }
             (Self::AfXdpZeroCopy, Ping) => {
-                "frames for the NIC's ring and 512 more, as large as the NIC needs, both sides spin"
+                "frames for the NIC's ring and 4096 more, as large as the NIC needs, both sides spin"
             }
-            (_, Rx) if self.path().is_some() => "512 frames of 2 KiB, spins",
+            (_, Rx) if self.path().is_some() => "4096 frames of 2 KiB, spins",
             (_, Tx) if self.path().is_some() => "256 frames of 2 KiB, batches of 64, transmit budget 256",
-            (_, Fwd) if self.path().is_some() => "512 frames of 2 KiB, batches of 256, transmit budget 256, spins",
-            (_, Ping) if self.path().is_some() => "512 frames of 2 KiB, both sides spin",
+            (_, Fwd) if self.path().is_some() => "4096 frames of 2 KiB, batches of 256, transmit budget 256, spins",
+            (_, Ping) if self.path().is_some() => "4096 frames of 2 KiB, both sides spin",
             (Self::XdpLimit, Rx) => "XDP_DROP, native",
             (Self::XdpLimit, Tx) => "live frames of BPF_PROG_TEST_RUN",
             (Self::XdpLimit, Fwd) => "XDP_TX, native",

@@ -67,7 +67,9 @@ pub(crate) fn run(args: &FwdArgs) -> Result<()> {
     let after = session::link_after(out.as_ref().unwrap_or(&port), &before);
     let mut result = session::result(Operation::Fwd, &ran, queues);
     // The path ends at the link that the packets leave by.
-    let left = received.own.rx_packets.saturating_sub(sent.own.tx_packets);
+    let too_long = sent.own.tx_too_long;
+    let left = received.own.rx_packets.saturating_sub(sent.own.tx_packets + too_long);
+    ledger.lose("longer than the MTU of the interface that they leave by", too_long);
     ledger.lose(
         "not forwarded (too short or too long to send, the link was down, or it came as the run ended)",
         left,
@@ -221,11 +223,15 @@ fn copy_on(mut burst: Burst<'_>, to: &mut Queue, worker: &Worker<'_>) -> Result<
     let mut left = u32::try_from(burst.len()).unwrap_or(u32::MAX);
     let mut incoming = burst.iter_mut();
     let mut sent = 0;
+    let mtu = to.mtu();
     while left != 0 && !worker.stop.is_set() {
         let mut taken = 0;
         sent += to.send_with(left, |slot| {
             taken += 1;
-            if !incoming.next().is_some_and(|packet| copy(&packet, slot)) {
+            if !incoming
+                .next()
+                .is_some_and(|packet| packet.fits_mtu(mtu) && copy(&packet, slot))
+            {
                 slot.drop();
             }
         })?;

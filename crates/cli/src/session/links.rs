@@ -221,6 +221,7 @@ impl Links {
             LinkEvent::QueuesChanged { rx, tx } => Some(format!(
                 "{name} has {rx} receive and {tx} transmit queues now; going on with those that were opened"
             )),
+            LinkEvent::MtuChanged { mtu } => Some(format!("{name} has MTU {mtu} now; longer packets are not sent")),
             event => {
                 self.end = self.end.take().or_else(|| gone(name, &event));
                 None
@@ -287,6 +288,7 @@ fn in_schema(event: &LinkEvent) -> Option<schema::LinkEvent> {
         LinkEvent::Moved { .. } => schema::LinkEvent::Moved,
         LinkEvent::Renamed { .. } => schema::LinkEvent::Renamed,
         LinkEvent::QueuesChanged { .. } => schema::LinkEvent::QueuesChanged,
+        LinkEvent::MtuChanged { .. } => schema::LinkEvent::MtuChanged,
         // There again after it was gone: the run has ended by then.
         _ => return None,
     })

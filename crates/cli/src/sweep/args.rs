@@ -36,8 +36,9 @@ pub(crate) struct Args {
     #[arg(long = "for", value_enum, default_value_t = Objective::RxRate, value_name = "FIGURE")]
     pub(crate) objective: Objective,
 
-    /// A knob and its levels, such as batch=16,64,256: mode, wait, batch, frames, frame-size, ring, headroom, tx-budget,
-    /// busy-poll-budget, napi-defer, threaded-napi, huge-pages, no-need-wakeup, unaligned, multi-buffer, cpus, priority
+    /// A knob and its levels, such as batch=16,64,256: mode, wait, batch, frames, working-set,
+    /// frame-size, ring, headroom, tx-budget, busy-poll-budget, napi-defer, threaded-napi,
+    /// huge-pages, no-need-wakeup, unaligned, multi-buffer, cpus, priority
     #[arg(long = "knob", required = true, value_name = "NAME=LEVEL,LEVEL")]
     pub(crate) knobs: Vec<KnobArg>,
 

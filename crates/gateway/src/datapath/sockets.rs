@@ -191,7 +191,8 @@ impl Opening<'_> {
 
 impl Frames {
     fn options(self) -> QueueOptions {
-        let options = QueueOptions::default().multi_buffer(self.several);
+        // Tenants' packets are not to be lost for the sake of the cache.
+        let options = QueueOptions::default().multi_buffer(self.several).working_set(u32::MAX);
         match self.size {
             Some(size) => options.frame_size(size),
             None => options,

@@ -186,6 +186,8 @@ pub enum LinkEvent {
     Renamed,
     /// The interface has other numbers of queues.
     QueuesChanged,
+    /// The interface has another MTU.
+    MtuChanged,
 }
 
 /// Which time was measured.

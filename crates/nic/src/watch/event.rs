@@ -69,6 +69,12 @@ pub enum LinkEvent {
         /// Active transmit queues.
         tx: u32,
     },
+    /// It has another MTU.
+    #[doc(alias = "IFLA_MTU")]
+    MtuChanged {
+        /// Bytes behind the Ethernet header.
+        mtu: u32,
+    },
     /// It has another name.
     Renamed {
         /// The new one.
@@ -102,6 +108,7 @@ impl fmt::Display for LinkEvent {
             Self::Moved { .. } => f.write_str("moved to another network namespace"),
             Self::Appeared { index } => write!(f, "appeared with index {index}"),
             Self::QueuesChanged { rx, tx } => write!(f, "now {rx} receive and {tx} transmit queues"),
+            Self::MtuChanged { mtu } => write!(f, "MTU {mtu}"),
             Self::Renamed { name } => write!(f, "renamed to '{name}'"),
         }
     }

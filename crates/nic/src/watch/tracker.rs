@@ -20,6 +20,8 @@ struct Present {
     interface: Interface,
     status: LinkStatus,
     queues: Option<(u32, u32)>,
+    /// 0 until a message has one.
+    mtu: u32,
 }
 
 impl Tracker {
@@ -63,14 +65,21 @@ impl Tracker {
                     interface: handle(),
                     status: LinkStatus::Down,
                     queues: None,
+                    mtu: state.mtu,
                 });
             }
             _ => return false,
         }
         let status = LinkStatus::of(state);
-        if let Some(present) = self.present.as_mut().filter(|present| present.status != status) {
-            present.status = status;
-            events.push_back(status.into());
+        if let Some(present) = &mut self.present {
+            if present.status != status {
+                present.status = status;
+                events.push_back(status.into());
+            }
+            // Not every message has it.
+            if state.mtu != 0 && std::mem::replace(&mut present.mtu, state.mtu) != state.mtu {
+                events.push_back(LinkEvent::MtuChanged { mtu: state.mtu });
+            }
         }
         true
     }

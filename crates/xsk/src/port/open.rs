@@ -11,23 +11,23 @@ use ringside_nic::host::{Cap, Capabilities};
 #[cfg(feature = "attach")]
 use rustix::io::Errno;
 
-use super::guard::{PortGuard, leave_map};
+use super::guard::PortGuard;
+use super::ladder::{Ladder, Opened};
 #[cfg(feature = "attach")]
 use super::own::Wanted;
 use super::{Loaded, OpenQueues, Port, PortBuilder};
 use crate::conflict;
 use crate::error::Error;
 use crate::link::Link;
-use crate::mode::{Mode, Path};
-use crate::nic_buffers;
+use crate::mode::Path;
 use crate::opener::Opener;
-use crate::options::{Direction, QueueOptions, Sizes};
-use crate::program::{AttachMode, Program, XdpLink, XskMap};
-use crate::queue::{LACKS_PROGRAM, Queue, finish};
+use crate::options::{Direction, Sizes};
+use crate::program::{AttachMode, Program, XskMap};
+use crate::queue::Queue;
 use crate::report::{PortReport, ProgramReport};
-use crate::socket::{Failure, Request, check_mtu};
+use crate::socket::check_mtu;
 use crate::sys;
-use crate::umem::{SharedUmem, check_budget};
+use crate::umem::check_budget;
 
 pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
     let recipe = builder.try_clone()?;
@@ -36,7 +36,7 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
         queues,
         mode,
         program,
-        options,
+        mut options,
         umem,
         first_place,
         settings,
@@ -51,7 +51,7 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
         });
     }
     // Nonsense values first: nothing has been touched yet.
-    let sizes = Sizes::choose(&options, Path::NativeCopy, 0, umem.as_ref())?;
+    let mut sizes = Sizes::choose(&options, Path::NativeCopy, 0, umem.as_ref())?;
     let transmit_only = options.direction == Direction::Transmit;
     if !transmit_only {
         check_mtu(&interface, state.mtu, sizes)?;
@@ -64,9 +64,15 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
     let kind = if transmit_only { "transmit" } else { "receive" };
     let chosen = choose_queues(&interface, queues, available, kind)?;
     // All queues together: each by itself may fit where the port does not.
-    if umem.is_none() {
+    let mut short_of = None;
+    while umem.is_none() {
         let total = sizes.geometry.bytes() as u64 * chosen.len() as u64;
-        check_budget(|| format!("{}, {} queue(s)", interface.name(), chosen.len()), total)?;
+        match check_budget(|| format!("{}, {} queue(s)", interface.name(), chosen.len()), total) {
+            Ok(()) => break,
+            Err(Error::Memory { limit, .. }) if options.take_fewer_frames() => short_of = Some(limit),
+            Err(error) => return Err(error),
+        }
+        sizes = Sizes::choose(&options, Path::NativeCopy, 0, None)?;
     }
     let program = program.unwrap_or(if transmit_only {
         Program::None
@@ -133,6 +139,7 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
         interface: &interface,
         queues: &chosen,
         options: &options,
+        short_of,
         nic_ring: interface.rings().map_or(0, |rings| rings.rx),
         shared: umem.as_ref(),
         mtu: state.mtu,
@@ -365,210 +372,3 @@ const BOND: &str = "native XDP of a bond runs on its members, whose packets come
 const ARPHRD_ETHER: u16 = 1;
 #[cfg(feature = "attach")]
 const ARPHRD_LOOPBACK: u16 = 772;
-
-/// The modes, from best to worst, until one is had.
-struct Ladder<'a> {
-    interface: &'a Interface,
-    queues: &'a BTreeSet<u32>,
-    options: &'a QueueOptions,
-    nic_ring: u32,
-    shared: Option<&'a SharedUmem>,
-    mtu: u32,
-    watch: &'a Arc<Link>,
-    /// Zero-copy was to be had but for an XDP program, which a port that only sends does not have by itself.
-    lacks_program: Cell<bool>,
-    /// Why packets of the interface itself never come to a socket by native XDP.
-    not_native: Option<&'static str>,
-}
-
-impl Ladder<'_> {
-    fn climb_down(&self, loaded: &Loaded, mode: Mode) -> Result<(Vec<Queue>, Option<XdpLink>), Error> {
-        let receives = loaded.map.is_some();
-        if receives && mode == Mode::Require(Path::Copy) {
-            return Err(Error::Setting {
-                setting: "mode",
-                value: "copy".into(),
-                reason: "a port that receives copies natively or generically: require one of these".into(),
-            });
-        }
-        let steps: Vec<Path> = match (mode, receives) {
-            (Mode::Auto, true) => Path::LADDER.to_vec(),
-            (Mode::Auto, false) => vec![Path::ZeroCopy, Path::Copy],
-            (Mode::Require(Path::NativeCopy | Path::Generic), false) => vec![Path::Copy],
-            (Mode::Require(path), _) => vec![path],
-        };
-        // On every way out of here sockets leave the XSKMAP first and are closed last.
-        let mut opened = Opened::new(loaded.map.as_ref());
-        let mut tried = Vec::new();
-        let mut no_native = false;
-        for &path in &steps {
-            if no_native && path == Path::NativeCopy {
-                continue;
-            }
-            if let (true, Some(reason)) = (receives && path != Path::Generic, self.not_native) {
-                tried.push(format!("{path} was not tried: {reason}"));
-                continue;
-            }
-            if let Err(error) = self.attach(loaded, path, &mut opened.link) {
-                match error {
-                    Error::Attach { .. } if mode == Mode::Auto => {
-                        no_native = true;
-                        tried.push(error.to_string());
-                    }
-                    error => return Err(error),
-                }
-                continue;
-            }
-            match self.open_all(loaded, (path, &tried), &mut opened.queues) {
-                Ok(()) => return Ok(opened.take()),
-                Err(Refused::Step(why)) => {
-                    opened.close_queues();
-                    tried.push(format!("{path} refused: {why}"));
-                    if cfg!(feature = "attach") && self.lacks_program.get() {
-                        break;
-                    }
-                }
-                Err(Refused::Fatal(error)) => return Err(error),
-            }
-        }
-        Err(Error::Mode {
-            interface: self.interface.name().to_owned(),
-            wanted: steps[steps.len() - 1],
-            reason: tried.join("; "),
-        })
-    }
-
-    /// Attaches our program as `path` needs it; a link that already is like that stays, since on real NICs attaching
-    /// can reset the link.
-    fn attach(&self, loaded: &Loaded, path: Path, link: &mut Option<XdpLink>) -> Result<(), Error> {
-        let Some(program) = loaded.program_for(path, self.interface)? else {
-            return Ok(());
-        };
-        let mode = if path == Path::Generic {
-            AttachMode::Generic
-        } else {
-            AttachMode::Native
-        };
-        if link.as_ref().is_none_or(|link| link.mode() != mode) {
-            *link = None;
-            *link = Some(XdpLink::attach(program, self.interface, mode)?);
-        }
-        Ok(())
-    }
-
-    /// Refuses zero-copy for queues that only transmit if a shared UMEM has too few frames for all
-    /// of them: those of the first ones would stay with the NIC.
-    fn check_shared_frames(&self, path: Path) -> Result<(), Refused> {
-        let Some(shared) = self.shared.filter(|_| path == Path::ZeroCopy) else {
-            return Ok(());
-        };
-        if self.options.direction != Direction::Transmit {
-            return Ok(());
-        }
-        let sizes = nic_buffers::sizes(
-            self.interface,
-            self.mtu,
-            self.options,
-            path,
-            self.nic_ring,
-            Some(shared),
-        )
-        .map_err(Refused::Fatal)?;
-        let needed = sizes.frames as usize * self.queues.len();
-        match shared.unclaimed() {
-            left if left < needed => Err(Refused::Step(format!(
-                "{} queue(s) take {needed} frames, with those for packets to the host, and the shared UMEM has {left} left",
-                self.queues.len()
-            ))),
-            _ => Ok(()),
-        }
-    }
-
-    fn open_all(
-        &self,
-        loaded: &Loaded,
-        (path, why): (Path, &[String]),
-        opened: &mut Vec<Queue>,
-    ) -> Result<(), Refused> {
-        self.check_shared_frames(path)?;
-        for &queue in self.queues {
-            let request = Request {
-                interface: self.interface,
-                queue,
-                path,
-                options: self.options,
-                sizes: nic_buffers::sizes(self.interface, self.mtu, self.options, path, self.nic_ring, self.shared)
-                    .map_err(Refused::Fatal)?,
-                shared: self.shared,
-                mtu: self.mtu,
-                link: self.watch,
-            };
-            let bound = request.open_patiently().map_err(|failure| match failure {
-                Failure::Busy => Refused::Fatal(request.busy(loaded.attaches())),
-                Failure::Refused(errno) => {
-                    let hint = request.hint(errno);
-                    // The reason is in the reports of all queues; the first one stands for all.
-                    let which = match opened.is_empty() {
-                        true => String::new(),
-                        false => format!(" of queue {queue}"),
-                    };
-                    Refused::Step(format!("bind(){which} answered {errno}{hint}"))
-                }
-                Failure::Lacks(reason) => Refused::Step(reason),
-                Failure::Fatal(error) => Refused::Fatal(error),
-            })?;
-            let queue = finish(&request, bound, path, why.to_vec());
-            if queue.lacks_program() {
-                queue.end_unused();
-                self.lacks_program.set(!loaded.attaches());
-                return Err(Refused::Step(LACKS_PROGRAM.to_owned()));
-            }
-            let inserted = loaded.map.as_ref().map_or(Ok(()), |map| map.insert(&queue));
-            opened.push(queue);
-            inserted.map_err(Refused::Fatal)?;
-        }
-        Ok(())
-    }
-}
-
-/// What has been opened so far, undone in the right order unless it is taken.
-struct Opened<'a> {
-    map: Option<&'a XskMap>,
-    link: Option<XdpLink>,
-    queues: Vec<Queue>,
-}
-
-impl<'a> Opened<'a> {
-    fn new(map: Option<&'a XskMap>) -> Self {
-        Self {
-            map,
-            link: None,
-            queues: Vec::new(),
-        }
-    }
-
-    fn take(&mut self) -> (Vec<Queue>, Option<XdpLink>) {
-        (std::mem::take(&mut self.queues), self.link.take())
-    }
-
-    fn close_queues(&mut self) {
-        leave_map(self.map, &self.queues);
-        self.queues.clear();
-    }
-}
-
-impl Drop for Opened<'_> {
-    fn drop(&mut self) {
-        leave_map(self.map, &self.queues);
-        self.link = None;
-        self.queues.clear();
-    }
-}
-
-/// Why a step of the ladder failed.
-enum Refused {
-    /// The next one may work.
-    Step(String),
-    /// It would not.
-    Fatal(Error),
-}

@@ -135,8 +135,11 @@ impl QueueBuilder {
             false => nic_buffers::sizes(interface, state.mtu, options, path, nic_ring, shared),
         };
         let mut why = Vec::new();
+        let mut short_of: Option<String> = None;
         let mut parts = Some(std::mem::take(&mut self.parts));
-        for &path in steps {
+        let mut steps_left = steps.iter();
+        let mut step = steps_left.next();
+        while let Some(&path) = step {
             let request = Request {
                 interface: &self.interface,
                 queue: self.queue,
@@ -155,7 +158,10 @@ impl QueueBuilder {
             match result {
                 Ok(bound) => {
                     let path = self.copy_path(path)?;
-                    let queue = finish(&request, bound, path, std::mem::take(&mut why));
+                    let mut queue = finish(&request, bound, path, std::mem::take(&mut why));
+                    if let Some(limit) = &short_of {
+                        queue.note(self.options.fewer_frames(limit));
+                    }
                     if !queue.lacks_program() {
                         return Ok(queue);
                     }
@@ -163,6 +169,13 @@ impl QueueBuilder {
                     why.push(format!("{path} refused: {LACKS_PROGRAM}"));
                 }
                 Err(Failure::Busy) => return Err(request.busy(false)),
+                Err(Failure::Fatal(Error::Memory { ref limit, .. }))
+                    if !only_once && request.can_take_fewer_frames() =>
+                {
+                    short_of = Some(limit.clone());
+                    self.options.take_fewer_frames();
+                    continue;
+                }
                 Err(Failure::Fatal(error)) => return Err(error),
                 Err(Failure::Refused(errno)) => {
                     let hint = request.hint(errno);
@@ -170,6 +183,7 @@ impl QueueBuilder {
                 }
                 Err(Failure::Lacks(reason)) => why.push(format!("{path} was not tried: {reason}")),
             }
+            step = steps_left.next();
         }
         Err(Error::Mode {
             interface: self.interface.name().to_owned(),
@@ -251,11 +265,16 @@ impl Queue {
                 ..self.sizes
             },
             shared: None,
-            mtu: self.mtu,
+            mtu: self.bound.mtu,
             link: &self.link.clone(),
         };
+        self.end_working_set();
         match request.open_beside(&mut self.bound) {
-            Ok(bound) => Ok(finish(&request, bound, self.report.path, Vec::new())),
+            Ok(bound) => {
+                let mut sibling = finish(&request, bound, self.report.path, Vec::new());
+                sibling.end_working_set();
+                Ok(sibling)
+            }
             Err(Failure::Fatal(error)) => Err(error),
             Err(Failure::Busy) => Err(request.busy(true)),
             // A sibling has the mode of the first queue, and asks for nothing that it was not opened for.
@@ -331,7 +350,6 @@ pub(crate) fn finish(request: &Request<'_>, mut bound: Bound, path: Path, why: V
             sizes: *sizes,
             interface: (*interface).clone(),
             link: Arc::clone(request.link),
-            mtu: request.mtu,
             frames_per_packet: request.frames_per_packet(),
             batch: options.batch,
             stall_timeout: options.stall_timeout,

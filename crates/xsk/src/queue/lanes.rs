@@ -31,6 +31,9 @@ pub(super) struct Pushed {
     /// Packets that cannot be sent, and why the last one of them.
     pub(super) refused: u32,
     pub(super) refused_as: Refusal,
+    /// Packets that are longer than the MTU allows, and the bytes of the last one of them.
+    pub(super) too_long: u32,
+    pub(super) too_long_bytes: u32,
 }
 
 /// Why a packet cannot be sent.
@@ -49,10 +52,16 @@ impl Default for Refusal {
 }
 
 impl Pushed {
+    /// Notes a packet of `bytes`, of which `head` are in its first frame.
     #[cold]
-    fn refuse(&mut self, head: u32, frames: usize) {
-        self.refused += 1;
-        self.refused_as = Refusal::Size(head, frames);
+    fn refuse(&mut self, head: u32, frames: usize, bytes: u32, most: usize) {
+        if head < SHORTEST || frames > most {
+            self.refused += 1;
+            self.refused_as = Refusal::Size(head, frames);
+        } else {
+            self.too_long += 1;
+            self.too_long_bytes = bytes;
+        }
     }
 
     #[cold]
@@ -88,12 +97,17 @@ impl Bound {
         Ok(received)
     }
 
+    /// Returns the number of packets on the RX ring that an earlier look saw and nobody took.
+    #[inline]
+    pub(super) fn known(&self) -> u32 {
+        self.rx.as_ref().map_or(0, ConsumerRing::seen)
+    }
+
     /// Returns whether the kernel has no frame to receive into: all that it had are on the RX ring,
     /// as far as that was looked at, or back with their user.
     #[inline]
     pub(super) fn is_starved(&mut self) -> bool {
-        let waiting = self.rx.as_ref().map_or(0, ConsumerRing::seen);
-        waiting >= self.pair.lock().pool.in_fill()
+        self.known() >= self.pair.lock().pool.in_fill()
     }
 
     /// The frames that the last packet lacks, as far as they are there, for a burst ends with a packet's end; tells their
@@ -142,7 +156,7 @@ impl Bound {
         open: Fate,
         result: &mut Pushed,
     ) -> Result<usize, Violation> {
-        let most = self.most_frames;
+        let (most, mtu) = (self.most_frames, self.mtu);
         let mut slots = match &mut self.tx {
             Some(tx) => Some(tx.reserve(u32::try_from(entries.len()).unwrap_or(u32::MAX))?),
             None => None,
@@ -153,14 +167,14 @@ impl Bound {
             let fate = if head.fate() == Fate::Open { open } else { head.fate() };
             if head.more() || ASKING && head.asks() {
                 let (packet, behind) = left.split_at(chain::first_packet(left));
-                if !push_special(packet, fate, most, slots.as_mut(), pool, result) {
+                if !push_special(packet, fate, (most, mtu), slots.as_mut(), pool, result) {
                     break;
                 }
                 left = behind;
                 continue;
             }
             match fate {
-                Fate::Send if head.buf.len >= SHORTEST => {
+                Fate::Send if is_sendable(&head.buf, &self.umem, mtu) => {
                     let Some(slots) = slots.as_mut().filter(|slots| slots.remaining() != 0) else {
                         break;
                     };
@@ -176,7 +190,7 @@ impl Bound {
                 Fate::Kept => {}
                 fate => {
                     if fate == Fate::Send {
-                        result.refuse(head.buf.len, 1);
+                        result.refuse(head.buf.len, 1, head.buf.len, most);
                     }
                     pool.put_buf(&head.buf);
                 }
@@ -212,7 +226,7 @@ impl Bound {
             let mut entry = Entry::new(buf, Fate::Send);
             let asked = write(&mut Packet::single(&mut entry, &self.umem));
             std::mem::forget(on_panic);
-            if entry.fate() == Fate::Send && entry.buf.len >= SHORTEST {
+            if entry.fate() == Fate::Send && is_sendable(&entry.buf, &self.umem, self.mtu) {
                 let options = if A::CAN {
                     match lend(&mut pair.pool, &self.umem, frame, &entry.buf, &asked.meta()) {
                         Ok(options) => options,
@@ -239,7 +253,7 @@ impl Bound {
                 continue;
             }
             if entry.fate() == Fate::Send {
-                result.refuse(entry.buf.len, 1);
+                result.refuse(entry.buf.len, 1, entry.buf.len, 1);
             }
             pair.pool.put(frame);
         }
@@ -285,6 +299,14 @@ fn lend(pool: &mut Pool, umem: &Umem, frame: FrameIndex, buf: &Buf, meta: &TxMet
     Ok(pool.lend_asking(buf))
 }
 
+/// Returns whether a packet in one frame has an Ethernet header, and no more behind it than the MTU
+/// allows.
+#[inline]
+pub(super) fn is_sendable(packet: &Buf, umem: &Umem, mtu: u32) -> bool {
+    // One comparison for both, as it mostly is.
+    packet.len.wrapping_sub(SHORTEST) <= mtu || packet.len >= SHORTEST && chain::fits_mtu(umem, packet, packet.len, mtu)
+}
+
 /// Gives a frame back to the pool when the user's code panics.
 struct PutBack<'p>(&'p mut Pool, FrameIndex);
 
@@ -309,16 +331,17 @@ fn count(frames: usize, more: bool, most: usize) -> Result<usize, Violation> {
 fn push_special(
     packet: &[Entry],
     fate: Fate,
-    most: usize,
+    (most, mtu): (usize, u32),
     slots: Option<&mut Reservation<'_, Desc, RingMap>>,
     pool: &mut Pool,
     result: &mut Pushed,
 ) -> bool {
     let (head, frames) = (&packet[0].buf, filled(packet));
+    let bytes = packet.iter().map(|entry| entry.buf.len).sum();
     let fate = if packet[0].asks() { Fate::Send } else { fate };
     match fate {
         Fate::Kept => {}
-        Fate::Send if head.len >= SHORTEST && frames <= most => {
+        Fate::Send if head.len >= SHORTEST && frames <= most && chain::fits_mtu(pool.umem(), head, bytes, mtu) => {
             let Some(slots) = slots.filter(|slots| slots.remaining() as usize >= frames) else {
                 return false;
             };
@@ -334,7 +357,7 @@ fn push_special(
         }
         fate => {
             if fate == Fate::Send {
-                result.refuse(head.len, frames);
+                result.refuse(head.len, frames, bytes, most);
             }
             give(packet, pool);
         }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use super::Queue;
-use super::lanes::{Pushed, Refusal, SHORTEST};
+use super::lanes::{Pushed, Refusal, SHORTEST, is_sendable};
 use super::stall::Stall;
 use crate::burst::Packet;
 use crate::error::Error;
@@ -43,8 +43,9 @@ impl Queue {
     /// Puts a frame on the TX ring, without waking the kernel: [`flush`](Queue::flush), or the next
     /// [`recv`](Queue::recv), does. Waits for room in the ring, for the stall time at the most.
     ///
-    /// The frame comes back with the error when it is of another UMEM, shorter than an Ethernet header, or there was no
-    /// room.
+    /// The frame comes back with the error when it is of another UMEM, shorter than an Ethernet
+    /// header, longer than the interface's MTU and that header (up to two VLAN tags do not count),
+    /// or there was no room.
     #[allow(
         clippy::result_large_err,
         reason = "the frame comes back with the reason; a box would allocate on the packet's path"
@@ -53,7 +54,8 @@ impl Queue {
     pub fn send(&mut self, frame: Frame) -> Result<(), SendError> {
         if self.is_sound()
             && Arc::ptr_eq(frame.umem(), &self.bound.umem)
-            && let Some(buf) = frame.single().filter(|buf| buf.len >= SHORTEST)
+            && let Some(buf) = frame.single()
+            && is_sendable(buf, &self.bound.umem, self.bound.mtu)
             && self.bound.push_one(buf)
         {
             self.unsent = true;
@@ -92,6 +94,13 @@ impl Queue {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Setting`] when a packet is shorter than an Ethernet header, or longer than the
+    /// interface's MTU allows: it is not sent, and counted in
+    /// [`tx_abandoned`](crate::OwnStats::tx_abandoned) or
+    /// [`tx_too_long`](crate::OwnStats::tx_too_long); the others are sent all the same.
     #[inline]
     pub fn send_with(&mut self, max: u32, write: impl FnMut(&mut Packet<'_>)) -> Result<u32, Error> {
         self.send_each(max, write)
@@ -102,8 +111,19 @@ impl Queue {
     pub(super) fn send_each<A: Ask>(
         &mut self,
         max: u32,
-        mut write: impl FnMut(&mut Packet<'_>) -> A,
+        write: impl FnMut(&mut Packet<'_>) -> A,
     ) -> Result<u32, Error> {
+        let too_long = self.counters.tx_too_long.get();
+        let sent = self.write_each(max, write)?;
+        // A burst that was received is not to blame for what came; the caller made this one.
+        match self.counters.tx_too_long.get() == too_long {
+            true => Ok(sent),
+            false => Err(self.too_long(self.too_long_bytes)),
+        }
+    }
+
+    #[inline]
+    fn write_each<A: Ask>(&mut self, max: u32, mut write: impl FnMut(&mut Packet<'_>) -> A) -> Result<u32, Error> {
         self.ready()?;
         if self.bound.tx.is_none() {
             return Err(self.wrong_direction("send_with", "Direction::Receive", "TX"));
@@ -310,9 +330,14 @@ impl Queue {
         result.and(sent)
     }
 
-    /// The number of packets on the TX ring; an error when one could not be put there.
+    /// Returns the number of packets on the TX ring; an error when one is no packet, and none when
+    /// it is too long for the interface.
     #[inline]
     fn unless_refused(&mut self, pushed: &Pushed) -> Result<u32, Error> {
+        if pushed.too_long != 0 {
+            self.counters.tx_too_long.add(u64::from(pushed.too_long));
+            self.too_long_bytes = pushed.too_long_bytes;
+        }
         if pushed.refused != 0 {
             self.counters.tx_abandoned.add(u64::from(pushed.refused));
             return Err(self.unsendable(pushed.refused_as));
@@ -476,7 +501,25 @@ impl Queue {
             let head = u32::try_from(head).unwrap_or(u32::MAX);
             return Err(self.unsendable(Refusal::Size(head, frames as usize)));
         }
-        Ok(())
+        match frame.fits_mtu(self.bound.mtu) {
+            true => Ok(()),
+            false => Err(self.too_long(u32::try_from(frame.len()).unwrap_or(u32::MAX))),
+        }
+    }
+
+    #[cold]
+    fn too_long(&self, bytes: u32) -> Error {
+        let (interface, queue, mtu) = (&self.report.interface, self.report.queue, self.bound.mtu);
+        Error::Setting {
+            setting: "packet length",
+            value: bytes.to_string(),
+            reason: format!(
+                "{interface} queue {queue} sends up to {} bytes with its MTU of {mtu}, and 4 more for each of two VLAN \
+                 tags: send shorter packets, or raise the MTU: ip link set {interface} mtu {}",
+                mtu + SHORTEST,
+                bytes.saturating_sub(SHORTEST)
+            ),
+        }
     }
 
     #[cold]

@@ -23,6 +23,10 @@ const LINK_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// Returns CLOCK_MONOTONIC_COARSE: as exact as the kernel's tick, and 5 ns to read.
 #[inline]
 pub(super) fn now_coarse() -> Duration {
+    #[cfg(feature = "testing")]
+    if let Some(now) = crate::testing::clock() {
+        return now;
+    }
     let now = clock_gettime(ClockId::MonotonicCoarse);
     // The clock starts at 0 when the machine does.
     Duration::new(now.tv_sec.cast_unsigned(), u32::try_from(now.tv_nsec).unwrap_or(0))
@@ -68,8 +72,7 @@ impl Queue {
     /// Looks for a link event if the last look was [`LINK_CHECK_INTERVAL`] ago. Counting bursts or
     /// empty looks would not bound the time, since callers pause between them.
     #[inline]
-    pub(super) fn check_link(&mut self) {
-        let now = now_coarse();
+    pub(super) fn check_link(&mut self, now: Duration) {
         if now.saturating_sub(self.link_checked) >= LINK_CHECK_INTERVAL {
             self.link_checked = now;
             self.ask_link();
@@ -113,7 +116,7 @@ impl Queue {
             Wait::Poll(timeout) => self.sleep(timeout)?,
         }
         if self.event.is_none() {
-            self.look()?;
+            self.look(now_coarse())?;
             let busy = wait == Wait::BusyPoll && !self.inbox.is_empty();
             self.counters.busy_polls_fruitful.add(u64::from(busy));
         }
@@ -131,7 +134,13 @@ impl Queue {
             }
             // Packets that the kernel could not send at once need more kicks, and not only when one arrives.
             let left = timeout.saturating_sub(start.elapsed());
-            let slice = left.min(Duration::from_millis(if self.unsent { 1 } else { 500 }));
+            // Fewer frames wait under steady load: a pause ends that.
+            let longest = match (self.unsent, self.working_set.is_small()) {
+                (true, _) => 1,
+                (false, true) => 10,
+                (false, false) => 500,
+            };
+            let slice = left.min(Duration::from_millis(longest));
             self.counters.polls.add(1);
             match poll_rx(self.bound.fd.as_fd(), self.link.as_fd(), slice) {
                 Ok(Slept::Woken) => {
@@ -139,7 +148,13 @@ impl Queue {
                     return Ok(());
                 }
                 Ok(Slept::Link) => self.ask_link(),
-                Ok(Slept::Through) => self.kick_rx()?,
+                Ok(Slept::Through) => {
+                    if self.working_set.is_small() {
+                        self.restore_working_set();
+                        self.refill()?;
+                    }
+                    self.kick_rx()?;
+                }
                 Ok(Slept::Interrupted) => return self.kick_rx(),
                 Err(errno) => return Err(self.failed("poll()", errno)),
             }
@@ -189,7 +204,12 @@ impl Queue {
             }
             // An interface of the same name is another one.
             Some(LinkEvent::Appeared { .. }) | None => {}
-            event => self.event = event,
+            event => {
+                if let Some(LinkEvent::MtuChanged { mtu }) = event {
+                    self.bound.mtu = mtu;
+                }
+                self.event = event;
+            }
         }
     }
 
@@ -199,7 +219,7 @@ impl Queue {
     fn take_leave(&mut self) -> Result<(), Error> {
         self.event = None;
         if self.inbox.is_empty() {
-            self.look()?;
+            self.look(now_coarse())?;
         }
         if !self.inbox.is_empty() {
             return Ok(());

@@ -190,6 +190,14 @@ macro_rules! buffer_methods {
             crate::umem::chain::len(&self.$($head).+, &self.$rest)
         }
 
+        /// Returns whether an interface with this MTU ([`Queue::mtu`](crate::Queue::mtu)) sends the
+        /// packet: its Ethernet header and up to two VLAN tags do not count.
+        #[inline]
+        pub fn fits_mtu(&self, mtu: u32) -> bool {
+            let bytes = u32::try_from(self.len()).unwrap_or(u32::MAX);
+            crate::umem::chain::fits_mtu(&self.umem, &self.$($head).+, bytes, mtu)
+        }
+
         /// The longest packet that fits from where it starts now, in bytes, over all its frames.
         #[inline]
         pub fn capacity(&self) -> usize {

@@ -11,6 +11,23 @@ pub(crate) fn len(head: &Buf, rest: &[Entry]) -> usize {
         .fold(head.len as usize, |sum, entry| sum + entry.buf.len as usize)
 }
 
+/// Returns whether a packet of `bytes` that begins with `head` has no more behind its Ethernet
+/// header than `mtu` bytes. Up to two VLAN tags do not count.
+#[inline(never)]
+pub(crate) fn fits_mtu(umem: &Umem, head: &Buf, bytes: u32, mtu: u32) -> bool {
+    let data = head.data(umem);
+    let is_tag = |at| matches!(data.get(at..at + 2), Some([0x81, 0x00] | [0x88, 0xa8]));
+    let tags = match (is_tag(12), is_tag(16)) {
+        (true, true) => 8,
+        (true, false) => 4,
+        (false, _) => 0,
+    };
+    u64::from(bytes) <= u64::from(mtu) + ETHERNET + tags
+}
+
+/// Bytes of an Ethernet header.
+const ETHERNET: u64 = 14;
+
 /// Bytes that the frames have room for, from where the packet's parts start.
 #[inline]
 pub(crate) fn capacity(geometry: &Geometry, head: &Buf, rest: &[Entry]) -> usize {

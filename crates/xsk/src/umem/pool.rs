@@ -95,7 +95,7 @@ impl Pool {
         self.in_flight
     }
 
-    pub(super) fn umem(&self) -> &Umem {
+    pub(crate) fn umem(&self) -> &Umem {
         &self.umem
     }
 

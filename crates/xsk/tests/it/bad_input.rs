@@ -336,7 +336,7 @@ fn the_wrong_direction_is_an_error_and_costs_nothing() {
         "the frame comes back whole"
     );
     drop(refused);
-    // All 512 frames are still there.
+    // All frames are still there.
     for round in 0..60 {
         common::send_numbers(tx, round * 16..round * 16 + 16, &lab.a, &lab.b);
         let left = 16 + if round == 0 { 20 - packets } else { 0 };

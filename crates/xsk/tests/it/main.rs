@@ -20,6 +20,7 @@ mod ledger;
 mod lifecycle;
 mod memory;
 mod misuse;
+mod mtu;
 mod nic_hints;
 mod no_allocation;
 mod parts;
@@ -32,6 +33,7 @@ mod traffic;
 mod transmit;
 mod tx_metadata;
 mod uncut;
+mod working_set;
 
 #[test]
 #[cfg(target_arch = "x86_64")]

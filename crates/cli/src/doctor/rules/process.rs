@@ -5,7 +5,7 @@ use ringside_nic::host::Cap;
 use super::super::facts::Process;
 use super::super::finding::Findings;
 
-/// A queue with the default 512 frames takes 1 MiB; this is enough for an interface with many.
+/// A queue with the default number of frames takes 8 MiB: this is enough for eight.
 const MEMLOCK: u64 = 64 << 20;
 /// Of all queues of a small interface.
 const MEMORY: u64 = 16 << 20;

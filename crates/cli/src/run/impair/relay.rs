@@ -174,7 +174,7 @@ impl Relay {
         let (mut all, mut unimpaired) = (0, 0);
         for mut packet in &mut burst {
             all += 1;
-            if packet.len() > way.longest {
+            if packet.len() > way.longest || !packet.fits_mtu(to.mtu()) {
                 way.too_long += 1;
                 packet.drop();
                 continue;

@@ -44,3 +44,28 @@ fn sixty_four_kilobytes_of_locked_memory_are_enough() {
         Ok(())
     });
 }
+
+/// Without a chosen number of frames a queue takes as many as the limit allows, and the report says
+/// why.
+#[test]
+fn a_queue_takes_fewer_frames_by_default_where_less_memory_can_be_locked() {
+    // 1024 frames of 2 KiB for each of two queues, and not 2048.
+    const LIMIT: u64 = 5 << 20;
+    in_every_mode("fewer", |path, tag| {
+        let lab = lab(tag, 3);
+        let start = || {
+            let command = play(&lab, "serve", "-all,+net_raw,+net_admin,+bpf", Some((LIMIT, LIMIT)));
+            Server::start(command, path)
+        };
+        let mut server = start();
+        let report = server.ready();
+        for part in [
+            "1024 frames of 2048 B",
+            "1024 frames instead of 4096, because RLIMIT_MEMLOCK is 5242880 bytes",
+        ] {
+            assert_eq!(report.matches(part).count(), 2, "{report}");
+        }
+        server.end();
+        Ok(())
+    });
+}

@@ -32,7 +32,8 @@ pub(crate) fn serve(interface: Interface) {
     }
     match port.options(options.busy_timeout(PATIENCE)).open() {
         Ok(mut port) => {
-            println!("says: ready {:?}", port.report().settings);
+            let queues: Vec<String> = port.report().queues.iter().map(ToString::to_string).collect();
+            println!("says: ready {:?} {queues:?}", port.report().settings);
             answer(&mut port);
             println!("says: {}", serde_json::to_string(&port.stats().unwrap()).unwrap());
         }
