@@ -65,7 +65,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 1.0, value_name = "PERCENT")]
     exact: f64,
     /// Duration of the trials that count
-    #[arg(long, default_value = "1s", value_name = "TIME", value_parser = duration)]
+    #[arg(long, default_value = "500ms", value_name = "TIME", value_parser = duration)]
     trial: Duration,
     /// Duration of the first, shorter trials (mlr) [default: a fifth of --trial]
     #[arg(long, value_name = "TIME", value_parser = duration)]

@@ -32,6 +32,12 @@ impl Echo {
     }
 }
 
+impl Echo {
+    pub(super) fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
 impl Drop for Echo {
     fn drop(&mut self) {
         // Ours, and not waited for before.

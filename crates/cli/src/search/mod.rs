@@ -3,7 +3,9 @@
 mod args;
 mod capacity;
 mod echo;
+mod estimate;
 mod path;
+mod repeat;
 mod table;
 
 use std::time::{Duration, Instant};
@@ -27,6 +29,7 @@ use crate::{output, serve, session, system};
 use args::{Method, Mix};
 use echo::Echo;
 use path::{Done, Path};
+use repeat::Repeats;
 
 /// Trials at the lowest rate, before anything is searched.
 const STABILITY_TRIALS: u32 = 10;
@@ -36,7 +39,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     output::check(&args.output)?;
     let stop = Stop::on_signals()?;
     if args.lab.is_none() {
-        return search(args, &stop);
+        return search(args, None, &stop);
     }
     let lab = Lab::veth(VethConfig {
         ipv6: false,
@@ -47,11 +50,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut args = args.clone();
     args.port.interface = lab.a.interface.name().to_owned();
     args.flow.to = Some(Peer::Ip(lab.b.ipv4.into()));
-    let _echo = Echo::start(&lab.b)?;
-    lab.a.run(|| search(&args, &stop))
+    let echo = Echo::start(&lab.b)?;
+    lab.a.run(|| search(&args, Some(echo.pid()), &stop))
 }
 
-fn search(args: &Args, stop: &Stop) -> Result<()> {
+/// `echo`: the process at the other end, if it is on this host.
+fn search(args: &Args, echo: Option<u32>, stop: &Stop) -> Result<()> {
     let mut path = Path::open(args, stop)?;
     let (mixes, raised) = args.mixes(path.smallest());
     if raised {
@@ -70,7 +74,15 @@ fn search(args: &Args, stop: &Stop) -> Result<()> {
         bar: bar(),
         trials: 0,
         trial_ns: 0,
+        repeats: Repeats::watch(echo),
     };
+    if let Some(time) = estimate::time(args)? {
+        output::note(format_args!(
+            "takes about {} if nothing disturbs it, and no longer than {}",
+            seconds(time),
+            seconds(args.time)
+        ));
+    }
     let mut tables = Vec::new();
     let mut interrupted = false;
     let ends = searcher.ends;
@@ -128,6 +140,10 @@ fn search(args: &Args, stop: &Stop) -> Result<()> {
     Ok(())
 }
 
+fn seconds(time: Duration) -> String {
+    format!("{:.0} s", time.as_secs_f64().max(1.0))
+}
+
 fn bar() -> ProgressBar {
     let style = ProgressStyle::with_template("{spinner} {msg}").expect("a constant template");
     ProgressBar::new_spinner().with_style(style)
@@ -143,6 +159,7 @@ struct Searcher<'a> {
     bar: ProgressBar,
     trials: u64,
     trial_ns: u64,
+    repeats: Repeats,
 }
 
 impl Searcher<'_> {
@@ -152,6 +169,7 @@ impl Searcher<'_> {
 
     fn table(&mut self, mix: &Mix, packets: &mut [Vec<u8>]) -> Result<SearchTable> {
         (self.trials, self.trial_ns) = (0, 0);
+        self.repeats.begin();
         let mut table = SearchTable {
             name: mix.name.clone(),
             frame_bytes: mix.sizes.clone(),
@@ -182,6 +200,7 @@ impl Searcher<'_> {
             self.further(&mut table, packets)?;
         }
         (table.trials, table.trial_time_ns) = (self.trials, self.trial_ns);
+        table.repeated_trials = self.repeats.count();
         Ok(table)
     }
 
@@ -206,12 +225,11 @@ impl Searcher<'_> {
 
     /// The share of trials at the lowest rate that lose more than the most lenient goal allows.
     fn stability(&mut self, table: &mut SearchTable, packets: &mut [Vec<u8>]) -> Result<f64> {
-        let load_pps = self.range.min_pps();
-        let duration_ns = (self.args.trial_ns() / 5).max(10_000_000_000_u64.div_ceil(load_pps));
-        let mut check = Stability::new(Trial { load_pps, duration_ns }, STABILITY_TRIALS)?;
+        let trial = self.args.stability_trial(self.range);
+        let mut check = Stability::new(trial, STABILITY_TRIALS)?;
         self.drive(&mut check, packets, "stability at the lowest rate")?;
         let most = self.args.goals().iter().map(|goal| goal.loss_ratio).fold(0.0, f64::max);
-        table.stability = Some(StabilityRecord::of(load_pps, &check.result(0.0)));
+        table.stability = Some(StabilityRecord::of(trial.load_pps, &check.result(0.0)));
         Ok(check.result(most).bad_ratio())
     }
 
@@ -355,6 +373,9 @@ impl Searcher<'_> {
                 // It was cut short: what it lost says nothing.
                 break;
             }
+            if self.repeats.wants(&done.outcome) {
+                continue;
+            }
             search.record(done.outcome);
         }
         Ok(())
@@ -367,7 +388,9 @@ impl Searcher<'_> {
             Duration::from_nanos(trial.duration_ns).as_secs_f64()
         ));
         self.bar.tick();
+        self.repeats.trial_begins();
         let done = self.path.run(trial, packets, self.stop)?;
+        self.repeats.trial_ends();
         self.trials += 1;
         self.trial_ns += trial.duration_ns;
         Ok(done)

@@ -54,6 +54,13 @@ fn one(table: &SearchTable, result: &SearchResult) -> String {
         table.trials,
         table.trial_time_ns as f64 / 1e9
     );
+    if table.repeated_trials != 0 {
+        _ = writeln!(
+            out,
+            "  {} of the trials repeated one that lost packets while other processes had the CPU",
+            count(table.repeated_trials as f64)
+        );
+    }
     if let Some(stability) = table.stability {
         _ = writeln!(
             out,

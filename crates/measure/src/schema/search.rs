@@ -52,6 +52,9 @@ pub struct SearchTable {
     pub capacity: Option<CapacityRecord>,
     /// Trials in all.
     pub trials: u64,
+    /// Trials that lost packets while other processes had the CPU, and were repeated.
+    #[serde(default)]
+    pub repeated_trials: u64,
     /// Time of trials in all, in nanoseconds.
     pub trial_time_ns: u64,
 }

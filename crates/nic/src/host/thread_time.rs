@@ -77,6 +77,19 @@ impl ThreadTime {
     }
 }
 
+/// Returns for how long the present threads of a process were ready to run and had no CPU, in
+/// nanoseconds. `None` if there is no such process, or the kernel does not count it
+/// (`CONFIG_SCHED_INFO`).
+#[must_use]
+pub fn process_wait_ns(pid: u32) -> Option<u64> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let waits = threads.flatten().filter_map(|thread| {
+        let schedstat = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        schedstat.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()
+    });
+    waits.reduce(u64::saturating_add)
+}
+
 /// The kernel's threads that handle packets: `ksoftirqd/CPU`, which runs soft interrupts that are too many, and
 /// `napi/DEVICE-ID` of interfaces with threaded NAPI. Their numbers and names.
 #[must_use]
