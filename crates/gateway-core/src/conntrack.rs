@@ -30,7 +30,7 @@ use std::time::Duration;
 use foldhash::quality::RandomState;
 
 use crate::Vni;
-use crate::flow::Flow;
+use crate::flow::{Flow, is_intact};
 use crate::policy::{Denied, ProfileId, Snapshot};
 use crate::shard::Shard;
 
@@ -67,6 +67,8 @@ pub enum Refused {
     NoLongerAllowed(Denied),
     /// It belongs to no connection, and is none that can begin one: a TCP segment of its middle, an answer to no question.
     NoConnection,
+    /// It would begin a connection or change the state of one, and one of its checksums is wrong.
+    Damaged,
     /// TCP flags that exclude each other, or none at all.
     BadFlags,
     /// TCP numbers outside of what the sender may send.
@@ -493,17 +495,34 @@ impl Conntrack {
     /// Tells whether a later fragment passes.
     pub(crate) fn later_fragment(
         &self,
-        now: u64,
-        vni: Vni,
-        flow: &Flow,
+        packet: &Received<'_>,
         policy: &Snapshot,
         profiles: Profiles,
     ) -> Result<Passed, Refused> {
+        let &Received { now, vni, flow, .. } = packet;
         if self.fragments.allows(now, vni, flow, policy, profiles) {
             Ok(Passed::once(policy))
         } else {
             Err(Refused::UnknownFragment)
         }
+    }
+}
+
+/// A packet that is judged.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Received<'a> {
+    pub(crate) now: u64,
+    pub(crate) vni: Vni,
+    pub(crate) flow: &'a Flow,
+    /// The IP packet, to verify its checksums if it begins a connection or changes one's state. None:
+    /// they are right.
+    pub(crate) bytes: Option<&'a [u8]>,
+}
+
+impl Received<'_> {
+    /// Returns true if no checksum is wrong.
+    fn is_intact(&self) -> bool {
+        self.bytes.is_none_or(is_intact)
     }
 }
 

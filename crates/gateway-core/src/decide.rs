@@ -460,10 +460,14 @@ const fn least_of_tenant(packet: &Packet) -> usize {
     }
 }
 
+/// The tenant's IP packet.
+fn tenants_packet<'a>(frame: &'a [u8], packet: &Packet) -> Option<&'a [u8]> {
+    frame.get(usize::from(packet.network)..usize::from(packet.end))
+}
+
 /// What rules are asked about.
 fn flow_of(frame: &[u8], packet: &Packet) -> Option<Flow> {
-    let bytes = frame.get(usize::from(packet.network)..usize::from(packet.end))?;
-    Flow::parse(bytes).ok()
+    Flow::parse(tenants_packet(frame, packet)?).ok()
 }
 
 /// A burst whose packets were looked up.

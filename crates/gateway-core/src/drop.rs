@@ -120,6 +120,9 @@ reasons! {
     TransmitLost = 43, "transmit-lost";
     /// It would leave with new headers, and an outer checksum is wrong: of the IPv4 header, or UDP's.
     OuterDamaged = 44, "outer-damaged";
+    /// It would begin a connection or change one's state, and one of the tenant's checksums is wrong:
+    /// that of IPv4's header, TCP, UDP or ICMP.
+    InnerDamaged = 45, "inner-damaged";
 }
 
 impl DropReason {
@@ -150,6 +153,7 @@ impl From<Refused> for DropReason {
             Refused::Denied(Denied::Ingress) => Self::IngressDenied,
             Refused::Denied(Denied::UnknownProfile) => Self::UnknownProfile,
             Refused::NoLongerAllowed(_) => Self::NoLongerAllowed,
+            Refused::Damaged => Self::InnerDamaged,
             Refused::NoConnection => Self::NoConnection,
             Refused::BadFlags => Self::BadFlags,
             Refused::OutOfWindow => Self::OutOfWindow,

@@ -6,7 +6,7 @@ use ringside_wire::Protocol;
 use ringside_wire::icmp::v6;
 
 use crate::Vni;
-use crate::conntrack::{Conntrack, Passed, Refused};
+use crate::conntrack::{Conntrack, Passed, Received, Refused};
 use crate::flow::{Flow, Upper};
 use crate::policy::{Denied, Direction, Policy, PolicyReader, ProfileId, RuleId, Snapshot, Subject};
 
@@ -97,6 +97,8 @@ impl Firewall {
     /// If neither has one, it passes and nothing is remembered; it is established from its first packet on then, and what
     /// is put into the fast path has to be let go when one of the two gets a profile.
     ///
+    /// Its checksums count as right: a [`Decider`](crate::decide::Decider) verifies them.
+    ///
     /// # Errors
     /// [`Refused`]: why it is to be dropped.
     pub fn judge(
@@ -107,27 +109,24 @@ impl Firewall {
         source: Option<ProfileId>,
         destination: Option<ProfileId>,
     ) -> Result<Passed, Refused> {
-        judge(
-            self.policy.load(),
-            &self.conntrack,
+        let packet = Received {
             now,
             vni,
             flow,
-            [source, destination],
-        )
+            bytes: None,
+        };
+        judge(self.policy.load(), &self.conntrack, &packet, [source, destination])
     }
 
     /// As [`Firewall::judge`], by the rules of a generation. None: there are others by now.
     pub(crate) fn judge_in(
         &mut self,
         generation: u64,
-        now: u64,
-        vni: Vni,
-        flow: &Flow,
+        packet: &Received<'_>,
         profiles: [Option<ProfileId>; 2],
     ) -> Option<Result<Passed, Refused>> {
         let policy = self.policy.load();
-        (policy.generation() == generation).then(|| judge(policy, &self.conntrack, now, vni, flow, profiles))
+        (policy.generation() == generation).then(|| judge(policy, &self.conntrack, packet, profiles))
     }
 
     /// That of the rules that there are.
@@ -140,11 +139,10 @@ impl Firewall {
 fn judge(
     policy: &Snapshot,
     conntrack: &Conntrack,
-    now: u64,
-    vni: Vni,
-    flow: &Flow,
+    packet: &Received<'_>,
     profiles: [Option<ProfileId>; 2],
 ) -> Result<Passed, Refused> {
+    let &Received { now, vni, flow, .. } = packet;
     let once = Passed::once(policy);
     let [source, destination] = profiles;
     if (source, destination) == (None, None) {
@@ -154,15 +152,15 @@ fn judge(
         });
     }
     let passed = match &flow.upper {
-        Upper::Later => return conntrack.later_fragment(now, vni, flow, policy, profiles),
+        Upper::Later => return conntrack.later_fragment(packet, policy, profiles),
         // Without it no IPv6 address would be found; 255 hops show that it comes from no farther than the network.
         Upper::Icmp {
             message_type: v6::NEIGHBOR_SOLICITATION | v6::NEIGHBOR_ADVERTISEMENT,
             ..
         } if flow.protocol == Protocol::ICMPV6 && flow.hops == u8::MAX => Ok(once),
-        Upper::Error(about) => conntrack.related(now, vni, flow, about, policy, profiles),
+        Upper::Error(about) => conntrack.related(packet, about, policy, profiles),
         _ => match flow.ends() {
-            Some(ends) => conntrack.track(now, vni, flow, ends, policy, profiles),
+            Some(ends) => conntrack.track(packet, ends, policy, profiles),
             None => {
                 let subject = Subject {
                     source: flow.source,

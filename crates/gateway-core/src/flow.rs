@@ -6,6 +6,10 @@ use ringside_wire::icmp::{self, ErrorMessage, v4, v6};
 use ringside_wire::tcp::{self, Flags};
 use ringside_wire::{Error, Protocol, ipv4, ipv6, udp};
 
+mod checksum;
+
+pub(crate) use checksum::is_intact;
+
 const LAYER: &str = "tenant's packet";
 
 /// A tenant's IP packet, as far as it decides about its way.
@@ -135,8 +139,8 @@ pub enum Ends {
 }
 
 impl Flow {
-    /// Reads an IP packet, of either version. What follows its length is left out; checksums are not verified, which is
-    /// for the receiver's host.
+    /// Reads an IP packet, of either version. What follows its length is left out, and checksums are
+    /// not verified.
     ///
     /// # Errors
     /// Those of the views of [`ringside_wire`], and [`Error::Malformed`] for what only somebody sends who wants to get

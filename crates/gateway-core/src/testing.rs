@@ -6,6 +6,7 @@ pub mod pcapng;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use ringside_wire::checksum::{Sum, pseudo_v4, pseudo_v6};
 use ringside_wire::{EtherType, MacAddr, Protocol, arp, ethernet, geneve, icmp, ipv4, ipv6, udp, vxlan};
 
 use crate::table::Encapsulation;
@@ -152,6 +153,52 @@ pub fn tenant_udp(macs: [MacAddr; 2], ips: [IpAddr; 2], ports: [u16; 2], ttl: u8
     bytes
 }
 
+/// A tenant's IP packet with this upper layer, whose checksum is written if it is TCP, UDP or ICMP.
+///
+/// # Panics
+/// If the addresses' families differ, or the upper layer has no room for its checksum.
+#[must_use]
+pub fn tenant_ip(macs: [MacAddr; 2], ips: [IpAddr; 2], protocol: Protocol, upper: &[u8]) -> Vec<u8> {
+    let (ethertype, ip_len) = match ips[0] {
+        IpAddr::V4(_) => (EtherType::IPV4, ipv4::HEADER_LEN),
+        IpAddr::V6(_) => (EtherType::IPV6, ipv6::HEADER_LEN),
+    };
+    let mut bytes = frame(macs, ethertype, ip_len + upper.len());
+    emit_ip(&mut bytes[ethernet::HEADER_LEN..], ips, protocol, 64, upper.len());
+    let upper_at = ethernet::HEADER_LEN + ip_len;
+    bytes[upper_at..].copy_from_slice(upper);
+    if let Some(at) = checksum_at(protocol) {
+        bytes[upper_at + at..upper_at + at + 2].fill(0);
+        let whole = pseudo(ips, protocol, upper.len()).bytes(&bytes[upper_at..]);
+        bytes[upper_at + at..upper_at + at + 2].copy_from_slice(&whole.finish().to_be_bytes());
+    }
+    bytes
+}
+
+/// Where a protocol's checksum is.
+fn checksum_at(protocol: Protocol) -> Option<usize> {
+    match protocol {
+        Protocol::TCP => Some(16),
+        Protocol::UDP => Some(6),
+        Protocol::ICMP | Protocol::ICMPV6 => Some(2),
+        _ => None,
+    }
+}
+
+/// The sum of what a checksum covers in front of the upper layer: nothing for ICMP over IPv4.
+///
+/// # Panics
+/// If the addresses' families differ, or it is longer than IP can be.
+pub fn pseudo(ips: [IpAddr; 2], protocol: Protocol, len: usize) -> Sum {
+    let len = u16::try_from(len).expect("short");
+    match ips {
+        [IpAddr::V4(_), _] if protocol == Protocol::ICMP => Sum::ZERO,
+        [IpAddr::V4(src), IpAddr::V4(dst)] => pseudo_v4(src, dst, protocol, len),
+        [IpAddr::V6(src), IpAddr::V6(dst)] => pseudo_v6(src, dst, protocol, len.into()),
+        [src, dst] => panic!("{src} and {dst} are not of one family"),
+    }
+}
+
 /// A tenant's ARP request.
 ///
 /// # Panics
@@ -188,7 +235,7 @@ pub fn tenant_solicitation(mac: MacAddr, sender: Ipv6Addr, target: Ipv6Addr) -> 
         message.extend(mac.0);
     }
     let len = u32::try_from(message.len()).expect("short");
-    let sum = ringside_wire::checksum::pseudo_v6(sender, group, Protocol::ICMPV6, len);
+    let sum = pseudo_v6(sender, group, Protocol::ICMPV6, len);
     let checksum = sum.bytes(&message).finish();
     message[2..4].copy_from_slice(&checksum.to_be_bytes());
     let mut bytes = frame([mac, dst], EtherType::IPV6, ipv6::HEADER_LEN + message.len());

@@ -10,7 +10,7 @@
 //! assert_eq!(update(sum.finish(), 0xf203, 0xf204), !0xddf3);
 //! ```
 
-use core::net::{Ipv4Addr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::Protocol;
 
@@ -83,6 +83,16 @@ pub fn pseudo_v6(src: Ipv6Addr, dst: Ipv6Addr, protocol: Protocol, len: u32) -> 
         .bytes(&dst.octets())
         .bytes(&len.to_be_bytes())
         .word(u16::from(protocol.0))
+}
+
+/// The pseudo header of either family. None between two families, and for more than IP can carry.
+pub(crate) fn pseudo(src: IpAddr, dst: IpAddr, protocol: Protocol, len: usize) -> Option<Sum> {
+    let len = u16::try_from(len).ok()?;
+    match (src, dst) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => Some(pseudo_v4(src, dst, protocol, len)),
+        (IpAddr::V6(src), IpAddr::V6(dst)) => Some(pseudo_v6(src, dst, protocol, u32::from(len))),
+        _ => None,
+    }
 }
 
 /// The checksum after one word of the data changed from `old` to `new` (RFC 1624, equation 3).

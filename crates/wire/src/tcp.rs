@@ -17,10 +17,13 @@
 //! ```
 
 use core::fmt;
+use core::net::IpAddr;
 use core::ops::BitOr;
 
-use crate::Error;
 use crate::bytes::{room, split_header};
+use crate::checksum::{Sum, pseudo};
+use crate::udp::ChecksumState;
+use crate::{Error, Protocol};
 
 /// Bytes of a header without options.
 pub const HEADER_LEN: usize = 20;
@@ -184,6 +187,16 @@ impl<'a> Segment<'a> {
     #[must_use]
     pub fn checksum(&self) -> u16 {
         u16::from_be_bytes([self.header[16], self.header[17]])
+    }
+
+    /// Returns what the checksum is worth between these addresses. Reads all of the segment.
+    ///
+    /// TCP always has one, so the result is never [`ChecksumState::Absent`].
+    #[must_use]
+    pub fn checksum_state(&self, src: IpAddr, dst: IpAddr) -> ChecksumState {
+        let pseudo = pseudo(src, dst, Protocol::TCP, self.header_len() + self.payload.len());
+        let whole = Sum::of(self.header).bytes(self.options).bytes(self.payload);
+        ChecksumState::of(self.checksum(), pseudo, whole)
     }
 
     /// Header with options, in bytes: 20 to 60.

@@ -20,7 +20,7 @@
 use core::net::IpAddr;
 
 use crate::bytes::{header_mut, room, split_header};
-use crate::checksum::{Sum, pseudo_v4, pseudo_v6, update};
+use crate::checksum::{Sum, pseudo, update};
 use crate::{Error, Protocol};
 
 /// Bytes of the header.
@@ -103,23 +103,15 @@ impl<'a> Datagram<'a> {
                 IpAddr::V6(_) => ChecksumState::Invalid,
             };
         }
-        let Some(pseudo) = pseudo_header(src, dst, HEADER_LEN + self.payload.len()) else {
-            return ChecksumState::Invalid;
-        };
-        if pseudo.bytes(self.header).bytes(self.payload).fold() == 0xffff {
-            ChecksumState::Valid
-        } else if checksum == pseudo.fold() {
-            ChecksumState::PseudoHeaderOnly
-        } else {
-            ChecksumState::Invalid
-        }
+        let pseudo = pseudo(src, dst, Protocol::UDP, HEADER_LEN + self.payload.len());
+        ChecksumState::of(checksum, pseudo, Sum::of(self.header).bytes(self.payload))
     }
 }
 
-/// What a checksum in a received datagram is worth.
+/// What a checksum in a received datagram or segment is worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ChecksumState {
-    /// It covers the datagram and is right.
+    /// It covers all of it and is right.
     Valid,
     /// Zero over IPv4: the sender made none.
     Absent,
@@ -129,6 +121,17 @@ pub enum ChecksumState {
     PseudoHeaderOnly,
     /// Wrong, or zero over IPv6.
     Invalid,
+}
+
+impl ChecksumState {
+    /// Returns the state of a checksum that is there. `whole` is the sum of header and data.
+    pub(crate) fn of(checksum: u16, pseudo: Option<Sum>, whole: Sum) -> Self {
+        match pseudo {
+            Some(pseudo) if pseudo.and(whole).fold() == 0xffff => Self::Valid,
+            Some(pseudo) if checksum == pseudo.fold() => Self::PseudoHeaderOnly,
+            _ => Self::Invalid,
+        }
+    }
 }
 
 /// A UDP header as plain data.
@@ -179,7 +182,8 @@ pub fn checksum_state(bytes: &[u8], src: IpAddr, dst: IpAddr) -> ChecksumState {
 /// Those of [`Datagram::parse`], and [`Error::FamilyMismatch`].
 pub fn fill_checksum(bytes: &mut [u8], src: IpAddr, dst: IpAddr) -> Result<(), Error> {
     let datagram = Datagram::parse(bytes)?;
-    let pseudo = pseudo_header(src, dst, HEADER_LEN + datagram.payload.len()).ok_or(Error::FamilyMismatch)?;
+    let len = HEADER_LEN + datagram.payload.len();
+    let pseudo = pseudo(src, dst, Protocol::UDP, len).ok_or(Error::FamilyMismatch)?;
     let checksum = pseudo.bytes(&datagram.header[..6]).bytes(datagram.payload).finish();
     store_checksum(bytes, never_zero(checksum))
 }
@@ -219,14 +223,5 @@ fn never_zero(checksum: u16) -> u16 {
 }
 
 /// `None` when the families differ, or when a length does not fit, which no parsed one does.
-fn pseudo_header(src: IpAddr, dst: IpAddr, len: usize) -> Option<Sum> {
-    let len = u16::try_from(len).ok()?;
-    match (src, dst) {
-        (IpAddr::V4(src), IpAddr::V4(dst)) => Some(pseudo_v4(src, dst, Protocol::UDP, len)),
-        (IpAddr::V6(src), IpAddr::V6(dst)) => Some(pseudo_v6(src, dst, Protocol::UDP, u32::from(len))),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests;

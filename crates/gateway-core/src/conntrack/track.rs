@@ -10,13 +10,14 @@ use super::room::Room;
 use super::state::State;
 use super::stripe::Part;
 use super::tcp::{Seen, Tcp};
-use super::{Connection, Conntrack, End, Passed, Profiles, Refused};
+use super::{Connection, Conntrack, End, Passed, Profiles, Received, Refused};
 use crate::Vni;
 use crate::flow::{About, Ends, Flow, Query, QueryKind, Segment, Upper};
 use crate::policy::{Snapshot, Subject};
 
 /// What is asked about a packet.
 struct Ask<'a> {
+    packet: &'a Received<'a>,
     now: u64,
     vni: Vni,
     flow: &'a Flow,
@@ -87,18 +88,18 @@ impl Conntrack {
     /// it.
     pub(crate) fn track(
         &self,
-        now: u64,
-        vni: Vni,
-        flow: &Flow,
+        packet: &Received<'_>,
         ends: Ends,
         policy: &Snapshot,
         profiles: Profiles,
     ) -> Result<Passed, Refused> {
+        let &Received { now, vni, flow, .. } = packet;
         let found = Key::new(vni, flow.source, flow.destination, flow.protocol, ends);
         let (key, from) = found.ok_or(Refused::SameEnds)?;
         let hash = key.hash(&self.random);
         let stripe = self.stripe_of(hash);
         let ask = Ask {
+            packet,
             now,
             vni,
             flow,
@@ -155,6 +156,11 @@ impl Conntrack {
             }
             _ => Seen::Fits(entry.state),
         };
+        let changes = matches!(seen, Seen::Fits(state) if state != entry.state);
+        // Its receiver will not take a damaged one, so nothing follows from it.
+        if changes && !ask.packet.is_intact() {
+            return Some(Err(Refused::Damaged));
+        }
         let handed_over = entry.marks & HANDED_OVER != 0;
         let done = match seen {
             Seen::Fits(state) => {
@@ -242,6 +248,9 @@ impl Conntrack {
                 None => return Some(Err(refused)),
             },
         };
+        if !ask.packet.is_intact() {
+            return Some(Err(Refused::Damaged));
+        }
         if let Some((slot, entry)) = replaced {
             self.end(part, slot, entry, End::Replaced);
         }
@@ -269,13 +278,12 @@ impl Conntrack {
     /// nothing about it.
     pub(crate) fn related(
         &self,
-        now: u64,
-        vni: Vni,
-        flow: &Flow,
+        packet: &Received<'_>,
         about: &About,
         policy: &Snapshot,
         [source, destination]: Profiles,
     ) -> Result<Passed, Refused> {
+        let &Received { now, vni, flow, .. } = packet;
         let quoted = about.packet.filter(|quoted| quoted.source == flow.destination);
         let quoted = quoted.ok_or(Refused::Unrelated)?;
         let key = Key::new(vni, quoted.source, quoted.destination, quoted.protocol, quoted.ends);

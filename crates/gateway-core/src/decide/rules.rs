@@ -1,7 +1,8 @@
 //! What rules and connections say of a packet; and which rules it meets, for whoever watches.
 
 use super::cacheable::may_be_taken;
-use super::{Burst, Cacheable, Decider, Ends, flow_of};
+use super::{Burst, Cacheable, Decider, Ends, flow_of, tenants_packet};
+use crate::conntrack::Received;
 use crate::flow::Flow;
 use crate::policy::{Denied, ProfileId, RuleId};
 use crate::{Content, DropReason, Packet, TenantAddress};
@@ -53,7 +54,13 @@ impl Decider {
                 .take()
                 .or_else(|| flow_of(frame, packet))
                 .ok_or(DropReason::InnerMalformed)?;
-            let judged = (self.firewall).judge_in(generation, now, packet.vni, &known, [of_sender, of_receiver]);
+            let received = Received {
+                now,
+                vni: packet.vni,
+                flow: &known,
+                bytes: tenants_packet(frame, packet),
+            };
+            let judged = (self.firewall).judge_in(generation, &received, [of_sender, of_receiver]);
             let Some(judged) = judged else {
                 flow = Some(known);
                 generation = self.firewall.generation();

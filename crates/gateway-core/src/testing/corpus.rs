@@ -5,10 +5,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ringside_wire::checksum::{Sum, pseudo_v4, pseudo_v6};
+use ringside_wire::checksum::Sum;
 use ringside_wire::{EtherType, MacAddr, Protocol, ethernet, ipv4, ipv6, tcp, udp};
 
-use super::{Sent, emit_ip, frame, tagged, tenant_arp, tenant_solicitation, tenant_udp};
+use super::{Sent, emit_ip, frame, pseudo, tagged, tenant_arp, tenant_solicitation, tenant_udp};
 use crate::table::Encapsulation;
 
 /// The network of all tenants here.
@@ -103,12 +103,7 @@ fn segment(flags: tcp::Flags) -> Vec<u8> {
 /// With the pseudo header's sum alone, as a NIC gets it.
 fn partial(v6: bool, protocol: Protocol, mut upper: Vec<u8>) -> Vec<u8> {
     let at = if protocol == Protocol::TCP { 16 } else { 6 };
-    let len = u16::try_from(upper.len()).expect("short");
-    let sum = match pair(2, v6) {
-        [IpAddr::V4(src), IpAddr::V4(dst)] => pseudo_v4(src, dst, protocol, len),
-        [IpAddr::V6(src), IpAddr::V6(dst)] => pseudo_v6(src, dst, protocol, len.into()),
-        _ => unreachable!("one family"),
-    };
+    let sum = pseudo(pair(2, v6), protocol, upper.len());
     upper[at..at + 2].copy_from_slice(&sum.fold().to_be_bytes());
     upper
 }

@@ -13,11 +13,8 @@ const BY_IPV6: Way = Way { v6: true, ..BY_IPV4 };
 fn from(last: u8, way: Way, protocol: Protocol, upper: &[u8]) -> Vec<u8> {
     let (other, outer_v6) = if last == 1 { (2, false) } else { (1, way.v6) };
     let mac = if last == 1 { B } else { A };
-    let mut frame = tenant_udp([A, mac], [tenant(last, false), tenant(other, false)], [0, 0], 64, upper);
-    frame.drain(34..42);
-    let len = u16::try_from(frame.len() - 14).unwrap();
-    frame[16..18].copy_from_slice(&len.to_be_bytes());
-    frame[23] = protocol.0;
+    let ips = [tenant(last, false), tenant(other, false)];
+    let frame = tenant_ip([A, mac], ips, protocol, upper);
     let hosts = [host(last, outer_v6), gateway(outer_v6)];
     Sent::new(hosts, Encapsulation::Vxlan, VNI, frame).bytes()
 }

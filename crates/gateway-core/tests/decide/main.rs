@@ -8,12 +8,13 @@ use ringside_gateway_core::conntrack::{Conntrack, Limits};
 use ringside_gateway_core::decide::{Cacheable, Decider, Decision, PortSettings, Settings};
 use ringside_gateway_core::policy::Policy;
 use ringside_gateway_core::table::{Bindings, Encapsulation, Host, HostId, Limit, Neighbor};
-use ringside_gateway_core::testing::{Sent, tagged, tenant_arp, tenant_solicitation, tenant_udp};
+use ringside_gateway_core::testing::{Sent, tagged, tenant_arp, tenant_ip, tenant_solicitation, tenant_udp};
 use ringside_gateway_core::{Buffer, DropReason, Firewall, Hosts, Neighbors, Roomy, TenantAddress, Underlay, Vni};
 use ringside_wire::udp::ChecksumState;
 use ringside_wire::{EtherType, MacAddr, Protocol, arp, ethernet, geneve, icmp, ipv4, ipv6, udp, vlan, vxlan};
 
 mod answers;
+mod damaged;
 mod forwarding;
 mod handing;
 mod reading;

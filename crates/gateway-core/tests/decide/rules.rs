@@ -2,6 +2,8 @@
 
 use ringside_gateway_core::policy::{Denied, Direction, GroupId, ProfileId, Remote, Rule, RuleId, Service};
 
+use ringside_wire::checksum::Sum;
+
 use super::*;
 
 /// Tenant 3, which is no neighbour.
@@ -255,6 +257,9 @@ fn fragment(v6: bool, protocol: Protocol, id: u8, offset: u16, more: bool) -> Ve
         let len = u16::try_from(frame.len() - 14).unwrap();
         frame[16..18].copy_from_slice(&len.to_be_bytes());
         (frame[19], frame[20], frame[21], frame[23]) = (id, high, low, protocol.0);
+        frame[24..26].fill(0);
+        let checksum = Sum::of(&frame[14..34]).finish();
+        frame[24..26].copy_from_slice(&checksum.to_be_bytes());
     }
     sent(frame).bytes()
 }

@@ -6,6 +6,7 @@ mod way;
 mod answers;
 mod changes;
 mod crafted;
+mod damaged;
 mod datagrams;
 mod debian;
 mod direct;

@@ -1,9 +1,7 @@
 //! Checksums that a sender has left to its NIC.
 
-use core::net::IpAddr;
-
 use super::receive::Upper;
-use crate::checksum::{Sum, pseudo_v4, pseudo_v6};
+use crate::checksum::pseudo;
 use crate::udp::Datagram;
 use crate::vlan::Network;
 use crate::{Error, Protocol};
@@ -41,7 +39,7 @@ pub fn complete_checksum(frame: &mut [u8]) -> Result<bool, Error> {
             have: segment.len(),
         });
     };
-    let Some(pseudo) = pseudo_header(&upper, len) else {
+    let Some(pseudo) = pseudo(upper.src, upper.dst, upper.protocol, len) else {
         return Ok(false);
     };
     let found = u16::from_be_bytes([high, low]);
@@ -57,13 +55,4 @@ pub fn complete_checksum(frame: &mut [u8]) -> Result<bool, Error> {
     let at = upper.offset + at;
     frame[at..at + 2].copy_from_slice(&whole.to_be_bytes());
     Ok(true)
-}
-
-fn pseudo_header(upper: &Upper<'_>, len: usize) -> Option<Sum> {
-    let len = u16::try_from(len).ok()?;
-    match (upper.src, upper.dst) {
-        (IpAddr::V4(src), IpAddr::V4(dst)) => Some(pseudo_v4(src, dst, upper.protocol, len)),
-        (IpAddr::V6(src), IpAddr::V6(dst)) => Some(pseudo_v6(src, dst, upper.protocol, u32::from(len))),
-        _ => None,
-    }
 }

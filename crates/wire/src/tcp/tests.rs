@@ -42,6 +42,33 @@ fn what_takes_sequence_numbers() {
     }
 }
 
+#[test]
+fn checksum_states_are_told_apart() {
+    let [a, b, c]: [IpAddr; 3] = ["10.0.0.1", "10.0.0.2", "fd00::1"].map(|ip| ip.parse().unwrap());
+    // Nothing of the pseudo header's sum by chance: 0x0a00 + 1 + 0x0a00 + 2 + 6 + 47.
+    let left = 0x1438u16;
+    let mut bytes = [&SYN[..], b"odd len"].concat();
+    let state = |bytes: &[u8], src, dst| Segment::parse(bytes).unwrap().checksum_state(src, dst);
+    assert_eq!(state(&bytes, a, b), ChecksumState::Invalid);
+    bytes[16..18].copy_from_slice(&left.to_be_bytes());
+    assert_eq!(state(&bytes, a, b), ChecksumState::PseudoHeaderOnly);
+    // Completed, as a NIC does it.
+    let complete = Sum::of(&bytes).finish();
+    bytes[16..18].copy_from_slice(&complete.to_be_bytes());
+    assert_eq!(state(&bytes, a, b), ChecksumState::Valid);
+    for at in [0, 16, 30, 46] {
+        bytes[at] ^= 1;
+        assert_eq!(state(&bytes, a, b), ChecksumState::Invalid, "byte {at}");
+        bytes[at] ^= 1;
+    }
+    assert_eq!(state(&bytes, a, c), ChecksumState::Invalid, "of two families");
+    assert_eq!(
+        state(&bytes, a, "10.0.0.3".parse().unwrap()),
+        ChecksumState::Invalid,
+        "to somebody else"
+    );
+}
+
 /// RFC 9293 §3.2: nothing counts behind the end of the options, whatever the bytes there look like.
 #[test]
 fn the_end_of_options_ends_them() {

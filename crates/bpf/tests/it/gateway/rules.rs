@@ -170,13 +170,14 @@ impl Bed {
 /// Rules, or what is known of connections, are why it goes no farther: that is a worker's to say.
 pub(crate) fn is_judged(reason: DropReason) -> bool {
     use DropReason::{
-        BadFlags, EgressDenied, IngressDenied, InnerMalformed, NoConnection, NoLongerAllowed, OutOfState, OutOfWindow,
-        SameEnds, UnknownFragment, UnknownSender, Unrelated,
+        BadFlags, EgressDenied, IngressDenied, InnerDamaged, InnerMalformed, NoConnection, NoLongerAllowed, OutOfState,
+        OutOfWindow, SameEnds, UnknownFragment, UnknownSender, Unrelated,
     };
     [
         BadFlags,
         EgressDenied,
         IngressDenied,
+        InnerDamaged,
         InnerMalformed,
         NoConnection,
         NoLongerAllowed,

@@ -10,7 +10,7 @@ use ringside_wire::tcp::Flags;
 use super::world::{OPEN_PORT, Rules, World, a_frame};
 use super::{Choices, sent};
 use crate::decide::{Cacheable, Decision};
-use crate::flow::{Ends, Query, Upper};
+use crate::flow::{Ends, Query, Upper, is_intact};
 use crate::{Buffer, Class, Content, DropReason, Flow, Packet, Roomy, TenantAddress, Vni};
 
 const SECOND: u64 = 1_000_000_000;
@@ -150,6 +150,10 @@ impl History {
                     DropReason::EgressDenied | DropReason::IngressDenied => !self.may_begin(world, frame, &packet),
                     DropReason::UnknownSender => !is_allowed,
                     // What is bound to one of the two, or was: connections decide.
+                    DropReason::InnerDamaged => {
+                        let bytes = &frame[usize::from(packet.network)..usize::from(packet.end)];
+                        !is_intact(bytes) && self.ends_bound(world, &packet) != [None; 2]
+                    }
                     DropReason::NoLongerAllowed
                     | DropReason::NoConnection
                     | DropReason::BadFlags

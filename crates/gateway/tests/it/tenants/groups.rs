@@ -39,7 +39,7 @@ fn bed(tag: &str, kind: Kind, groups: &str, ports: [&str; 2]) -> Bed {
     bed
 }
 
-fn bind(bed: &Bed, ports: [&str; 2]) -> String {
+pub(crate) fn bind(bed: &Bed, ports: [&str; 2]) -> String {
     let mut text = "ports:\n".to_owned();
     for (host, groups) in (1..).zip(ports) {
         for family in FAMILIES.map(|family| bed.at(host).address(family)) {
@@ -49,7 +49,7 @@ fn bind(bed: &Bed, ports: [&str; 2]) -> String {
     text
 }
 
-fn group(id: u32, rules: &[&str]) -> String {
+pub(crate) fn group(id: u32, rules: &[&str]) -> String {
     format!("  - {{id: {id}, rules: [{}]}}\n", rules.join(", "))
 }
 
