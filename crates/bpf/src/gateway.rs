@@ -64,13 +64,13 @@ pub const MOST_INTERFACES: usize = layout::MOST_PORTS;
 pub const MOST_OPTIONS: usize = layout::MOST_OPTIONS;
 const MOST_PORTS: u32 = 16;
 
-/// How much there is room for. All of it is memory from the start: 90 bytes a neighbour, 144 to 160 a direction of
+/// How much there is room for. All of it is memory from the start: 90 bytes a neighbour, 144 to 160
 /// a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
     /// Neighbours in the cache, 1 or more.
     pub neighbors: u32,
-    /// Connections in the cache, one direction each, 1 or more.
+    /// Connections in the cache, 1 or more.
     pub connections: u32,
     /// Receive queues of each port, 1 or more.
     pub queues: u32,

@@ -18,11 +18,13 @@
 //! # What the fast path does not show
 //! Packets of a connection that [`Conntrack::hand_over`] gave to the fast path are not seen here any more. Numbers of TCP
 //! are not checked from then on (as in Linux's flow tables). The fast path has to
-//! - send up TCP segments with SYN, FIN or RST, all fragments, and all ICMP;
+//! - send up TCP segments with SYN, FIN or RST, all fragments, all ICMP but echoes, and what answers
+//!   a connection that is [`State::is_one_way`];
 //! - let go of what is handed over when a packet of it passes here with [`Passed::let_go`], or when the policy's generation
 //!   or the profile of one of its addresses is another than it was;
-//! - say by [`Conntrack::touch`] what it has sent on lately, more often than the shortest time-out of an open connection
-//!   (120 s of UDP, unless limits say otherwise) and than [`Conntrack::idle`], and let go of what is gone here.
+//! - say by [`Conntrack::touch`] what it has sent on lately, more often than the shortest time-out of
+//!   a connection that it has (30 s of unreplied UDP, unless limits say otherwise) and than
+//!   [`Conntrack::idle`], and let go of what is gone here.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -34,6 +36,7 @@ use crate::flow::{Flow, is_intact};
 use crate::policy::{Denied, ProfileId, Snapshot};
 use crate::shard::Shard;
 
+mod carried;
 mod entry;
 mod fragments;
 mod key;
@@ -159,6 +162,9 @@ pub struct Conntrack {
     cursor: AtomicUsize,
     draining: AtomicBool,
     moving: Moving,
+    /// Of those in the fast path, how many are [`State::is_brief`], and how many may be.
+    brief: AtomicU32,
+    most_brief: AtomicU32,
 }
 
 impl Conntrack {
@@ -194,6 +200,8 @@ impl Conntrack {
             cursor: AtomicUsize::new(0),
             draining: AtomicBool::new(false),
             moving: Moving::new(),
+            brief: AtomicU32::new(0),
+            most_brief: AtomicU32::new(0),
             limits,
         };
         conntrack.set_timeouts(&conntrack.limits.timeouts);
@@ -345,22 +353,6 @@ impl Conntrack {
         self.with(connection, |part, slot| Some(part.entry(slot).tell(connection)))
     }
 
-    /// Says that packets of a connection go through the fast path from now on, and what it is. To be called before they do.
-    /// None, and nothing has changed, if it is gone, or not one that may.
-    #[must_use]
-    pub fn hand_over(&self, connection: ConnectionId) -> Option<Connection> {
-        self.with(connection, |part, slot| {
-            let mut entry = part.entry(slot);
-            if !entry.state.is_open() || entry.state == State::ResetSeen {
-                return None;
-            }
-            entry.marks |= HANDED_OVER;
-            entry.tcp.stop_checking();
-            part.put(slot, &entry);
-            Some(entry.tell(connection))
-        })
-    }
-
     /// How long a connection lives without packets in this state, in nanoseconds.
     #[must_use]
     pub fn timeout(&self, state: State) -> u64 {
@@ -371,21 +363,6 @@ impl Conntrack {
     #[must_use]
     pub fn idle(&self) -> Duration {
         self.limits.idle
-    }
-
-    /// Says that the fast path has sent on a packet of a connection, when in nanoseconds. False if the connection is gone:
-    /// then what was handed over has to be let go.
-    #[must_use]
-    pub fn touch(&self, connection: ConnectionId, seen: u64) -> bool {
-        self.with(connection, |part, slot| {
-            let mut entry = part.entry(slot);
-            let alive = entry.state == State::ResetSeen && seen > entry.seen;
-            let state = if alive { State::Established } else { entry.state };
-            self.refresh(part, slot, &mut entry, state, seen);
-            part.put(slot, &entry);
-            Some(())
-        })
-        .is_some()
     }
 
     /// Ends the connections that have had no packet for too long, and says how many. To be called every second or so, by
@@ -449,11 +426,13 @@ impl Conntrack {
         if (before, state) == (State::Closed, State::Closed) {
             return;
         }
+        let was_brief = entry.is_carried_brief();
         entry.seen = entry.seen.max(now);
         entry.state = state;
-        if !state.is_open() {
+        if !state.is_open() && !state.is_brief() {
             entry.marks &= !HANDED_OVER;
         }
+        self.count_brief(was_brief, entry.is_carried_brief());
         if state == before {
             let age = ticks(now).wrapping_sub(part.placed(slot)).cast_signed();
             if i64::from(age) > i64::from(ticks(self.timeout(state) / 8)) {
@@ -472,6 +451,7 @@ impl Conntrack {
     /// Ends a connection.
     fn end(&self, part: &mut Part<'_>, slot: u32, entry: &Entry, why: End) {
         let Entry { key, state, .. } = entry;
+        self.count_brief(entry.is_carried_brief(), false);
         part.remove(slot, *state, key.hash(&self.random));
         self.tenants.leave(key.vni());
         self.total.fetch_sub(1, Ordering::Relaxed);

@@ -71,7 +71,7 @@
 //! derive-source-port = false   # the outer UDP source port follows from the tenant's flow
 //! errors-per-second = 100      # ICMP errors, of each worker to each network
 //! cached-neighbors = 1000000   # in the fast path; by default what 1/64 of the memory holds
-//! cached-connections = 2000000 # one direction each
+//! cached-connections = 1000000
 //! patience-ms = 2500           # how long packets wait for their host's MAC address
 //!
 //! [path.direct]                # hosts that send much are told where it goes; off if there is none

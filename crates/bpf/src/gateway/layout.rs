@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::{NonZeroU16, NonZeroU32};
 
 /// Counted up with each change of what is here: `GATEWAY_LAYOUT`.
-pub(super) const LAYOUT: u32 = 11;
+pub(super) const LAYOUT: u32 = 12;
 
 /// What there can be of each in the settings.
 pub(super) const MOST_PORTS: usize = 16;
@@ -64,22 +64,53 @@ pub struct CachedNeighbor {
     pub used: bool,
 }
 
-/// One direction of a tenant's connection.
+/// The two ends of a tenant's connection. Packets of both directions have the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConnectionKey {
-    /// The network.
-    pub vni: u32,
-    /// Who sends.
-    pub source: IpAddr,
-    /// Who receives; of the same family.
-    pub destination: IpAddr,
-    /// Source and destination port.
-    pub ports: [u16; 2],
-    /// 6 (TCP) or 17 (UDP); nothing else is found.
-    pub protocol: u8,
+    vni: u32,
+    /// Address and port, the lower one first; of one family.
+    ends: [(IpAddr, u16); 2],
+    protocol: u8,
 }
 
-/// A connection that was allowed, in one direction.
+impl ConnectionKey {
+    /// Returns the key of packets between two ends, and whether they come from its higher end. Of
+    /// echoes, whoever sends the requests has their identifier for a port, and the other end has
+    /// [`ECHO_PORT`](Self::ECHO_PORT).
+    #[must_use]
+    pub fn new(vni: u32, protocol: u8, source: (IpAddr, u16), destination: (IpAddr, u16)) -> (Self, bool) {
+        let from_higher = source > destination;
+        let ends = if from_higher {
+            [destination, source]
+        } else {
+            [source, destination]
+        };
+        (Self { vni, ends, protocol }, from_higher)
+    }
+
+    /// The port of who answers echo requests.
+    pub const ECHO_PORT: u16 = 8;
+
+    /// The network.
+    #[must_use]
+    pub const fn vni(&self) -> u32 {
+        self.vni
+    }
+
+    /// Returns the two ends, the lower one first.
+    #[must_use]
+    pub const fn ends(&self) -> [(IpAddr, u16); 2] {
+        self.ends
+    }
+
+    /// The IP protocol: TCP, UDP, ICMP or ICMPv6. Nothing else is found.
+    #[must_use]
+    pub const fn protocol(&self) -> u8 {
+        self.protocol
+    }
+}
+
+/// A connection that was allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CachedConnection {
     /// In which it was allowed. It is known as long as that is not less than [`GatewayConfig::generation`](super::GatewayConfig::generation)
@@ -89,8 +120,10 @@ pub struct CachedConnection {
     pub seen: u64,
     /// It is over so many milliseconds after its last packet.
     pub idle_ms: u32,
-    /// This direction is not the one of its first packet.
-    pub reply: bool,
+    /// Its first packet came from the higher end of its key.
+    pub from_higher: bool,
+    /// The other end has not answered: its packets go to a worker.
+    pub one_way: bool,
     /// What the owner calls it; the program does not look at it.
     pub name: u64,
 }
@@ -262,10 +295,12 @@ impl Entry for ConnectionKey {
     const LEN: usize = 44;
 
     fn write(&self, bytes: &mut Vec<u8>) {
-        bytes.extend(network(self.vni, self.source));
-        bytes.extend(address(self.source));
-        bytes.extend(address(self.destination));
-        for port in self.ports {
+        let [(lower, _), _] = self.ends;
+        bytes.extend(network(self.vni, lower));
+        for (ip, _) in self.ends {
+            bytes.extend(address(ip));
+        }
+        for (_, port) in self.ends {
             bytes.extend(port.to_be_bytes());
         }
         bytes.extend([self.protocol, 0, 0, 0]);
@@ -273,38 +308,43 @@ impl Entry for ConnectionKey {
 
     fn read(bytes: &[u8]) -> Option<Self> {
         let (vni, v6) = read_network(bytes)?;
-        let port = |at: usize| {
-            let bytes = bytes.get(at..)?.first_chunk()?;
-            Some(u16::from_be_bytes(*bytes))
+        let end = |ip: usize, port: usize| {
+            let port = bytes.get(port..)?.first_chunk()?;
+            Some((read_address(v6, bytes.get(ip..)?)?, u16::from_be_bytes(*port)))
         };
         Some(Self {
             vni,
-            source: read_address(v6, bytes.get(4..)?)?,
-            destination: read_address(v6, bytes.get(20..)?)?,
-            ports: [port(36)?, port(38)?],
+            ends: [end(4, 36)?, end(20, 38)?],
             protocol: *bytes.get(40)?,
         })
     }
 }
 
+const FROM_HIGH: u8 = 1;
+const ONE_WAY: u8 = 2;
+
 impl Entry for CachedConnection {
     const LEN: usize = 32;
 
     fn write(&self, bytes: &mut Vec<u8>) {
+        let from_higher = if self.from_higher { FROM_HIGH } else { 0 };
+        let one_way = if self.one_way { ONE_WAY } else { 0 };
         bytes.extend(self.generation.to_ne_bytes());
         bytes.extend(self.seen.to_ne_bytes());
         bytes.extend(self.name.to_ne_bytes());
         bytes.extend(self.idle_ms.to_ne_bytes());
-        bytes.extend([self.reply.into(), 0, 0, 0]);
+        bytes.extend([from_higher | one_way, 0, 0, 0]);
     }
 
     fn read(bytes: &[u8]) -> Option<Self> {
+        let flags = *bytes.get(28)?;
         Some(Self {
             generation: long(bytes, 0)?,
             seen: long(bytes, 8)?,
             name: long(bytes, 16)?,
             idle_ms: word(bytes, 24)?,
-            reply: *bytes.get(28)? != 0,
+            from_higher: flags & FROM_HIGH != 0,
+            one_way: flags & ONE_WAY != 0,
         })
     }
 }

@@ -61,20 +61,22 @@ fn what_is_written_is_read_back() {
             ..neighbor
         };
         entries(&[neighbor, other]);
-        entries(&[ConnectionKey {
-            vni: 1,
-            source: ip,
-            destination: ip,
-            ports: [1, 0xfffe],
-            protocol: 17,
-        }]);
+        for ports in [[1, 0xfffe], [0xfffe, 1]] {
+            let (key, from_higher) = ConnectionKey::new(1, 17, (ip, ports[0]), (ip, ports[1]));
+            assert_eq!(
+                (key.ends(), from_higher),
+                ([(ip, 1), (ip, 0xfffe)], ports[0] > ports[1])
+            );
+            entries(&[key]);
+        }
     }
     entries(&[CachedConnection {
         generation: 1,
         seen: 2,
         name: u64::MAX,
         idle_ms: u32::MAX,
-        reply: true,
+        from_higher: true,
+        one_way: false,
     }]);
     entries(&[PolicySlot::of(0), PolicySlot::of(u32::MAX)]);
     entries(&[PolicySince(u64::MAX)]);

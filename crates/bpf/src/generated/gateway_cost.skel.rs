@@ -498,8 +498,8 @@ mod imp {
         #[repr(C)]
         pub struct connection_key {
             pub network: u32,
-            pub source: [u32; 4],
-            pub destination: [u32; 4],
+            pub low: [u32; 4],
+            pub high: [u32; 4],
             pub ports: [u16; 2],
             pub protocol: u8,
             pub pad: [u8; 3],
@@ -511,7 +511,7 @@ mod imp {
             pub seen: u64,
             pub name: u64,
             pub idle_ms: u32,
-            pub reply: u8,
+            pub flags: u8,
             pub pad: [u8; 3],
         }
         #[derive(Debug, Copy, Clone)]

@@ -110,6 +110,11 @@ pub(super) const HANDED_OVER: u8 = 2;
 pub(super) const ONLY_ANSWERS: u8 = 4;
 
 impl Entry {
+    /// True if it is in the fast path, and one of those of which only so many may be there.
+    pub(super) fn is_carried_brief(&self) -> bool {
+        self.marks & HANDED_OVER != 0 && self.state.is_brief()
+    }
+
     /// The end that began it.
     pub(super) fn origin(&self) -> From {
         if self.marks & FROM_HIGHER != 0 {

@@ -98,6 +98,19 @@ impl State {
         )
     }
 
+    /// True if a connection in this state may be in the fast path, but only so many may
+    /// ([`super::Conntrack::limit_brief`]): anybody can make any number of them.
+    #[must_use]
+    pub const fn is_brief(self) -> bool {
+        matches!(self, Self::UdpUnreplied | Self::IcmpUnreplied | Self::IcmpReplied)
+    }
+
+    /// True if only the side that began it has sent.
+    #[must_use]
+    pub const fn is_one_way(self) -> bool {
+        matches!(self, Self::UdpUnreplied | Self::IcmpUnreplied)
+    }
+
     /// From its number.
     pub(super) fn from_byte(number: u8) -> Self {
         // Nothing else is ever written.

@@ -164,9 +164,15 @@ impl Conntrack {
         let handed_over = entry.marks & HANDED_OVER != 0;
         let done = match seen {
             Seen::Fits(state) => {
+                let is_same = state == entry.state;
                 self.refresh(part, slot, &mut entry, state, ask.now);
                 let kept = entry.marks & HANDED_OVER != 0;
-                let established = state.is_open() && (state != State::ResetSeen || kept);
+                let established = match state {
+                    State::ResetSeen => kept,
+                    // Not with the first packet, nor the first answer: many have no others.
+                    _ if state.is_brief() => kept || (is_same && way == 0 && self.may_carry_brief(&entry)),
+                    _ => state.is_open(),
+                };
                 let id = ConnectionId::new(ask.stripe, slot, part.serial(slot));
                 Ok(Passed {
                     let_go: handed_over && !established,
@@ -339,7 +345,10 @@ impl Conntrack {
             return false;
         };
         // What it had of TCP's closing is not known; what is open may go on, the rest is asked to begin anew.
-        if !connection.state.is_open() || source.is_ipv4() != destination.is_ipv4() {
+        let first = State::first(protocol);
+        let state = connection.state;
+        let is_brief = state.is_brief() && [first, first.replied()].contains(&state);
+        if !(state.is_open() || is_brief) || source.is_ipv4() != destination.is_ipv4() {
             return false;
         }
         let hash = key.hash(&self.random);

@@ -4,7 +4,7 @@ use ringside_wire::Protocol;
 
 use crate::TenantAddress;
 use crate::conntrack::ConnectionId;
-use crate::flow::Flow;
+use crate::flow::{Flow, Query, QueryKind, Upper};
 use crate::table::Neighbor;
 
 /// What the fast path may do by itself from now on.
@@ -40,5 +40,12 @@ impl Cacheable {
 
 /// The program knows connections of no other protocols, and of nobody who is no neighbour.
 pub(super) fn may_be_taken(flow: &Flow, sender: Option<Neighbor>) -> bool {
-    matches!(flow.protocol, Protocol::TCP | Protocol::UDP) && sender.is_some()
+    let is_echo = matches!(
+        flow.upper,
+        Upper::Query(Query {
+            kind: QueryKind::Echo,
+            ..
+        })
+    );
+    (is_echo || matches!(flow.protocol, Protocol::TCP | Protocol::UDP)) && sender.is_some()
 }

@@ -10,6 +10,7 @@ use crate::flow::{About, Ends, Piece, Query, QueryKind, Quoted, Segment};
 use crate::policy::{Denied, Direction, GroupId, Remote, Rule, Service};
 
 mod bench;
+mod brief;
 mod handshake;
 mod matrix;
 mod model;

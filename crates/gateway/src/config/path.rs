@@ -15,7 +15,7 @@ use crate::datapath::{DirectOptions, PathOptions};
 use crate::model::PathSettings;
 use crate::notice::Key;
 
-/// Bytes that the fast path's caches take for a neighbour and for one direction of a connection.
+/// Bytes that the fast path's caches take for a neighbour and for a connection.
 const NEIGHBOR_BYTES: u64 = 90;
 const CONNECTION_BYTES: u64 = 140;
 /// Of the host's memory, for each of the two caches, if nothing is said.
@@ -246,8 +246,7 @@ impl PathPart {
             cached_neighbors: self
                 .cached_neighbors
                 .unwrap_or_else(|| cache_for(NEIGHBOR_BYTES, u32::MAX)),
-            cached_connections: (self.cached_connections)
-                .unwrap_or_else(|| cache_for(CONNECTION_BYTES, connections.saturating_mul(2))),
+            cached_connections: (self.cached_connections).unwrap_or_else(|| cache_for(CONNECTION_BYTES, connections)),
             settings: PathSettings {
                 unowned: Duration::from_secs(self.unowned_seconds),
                 known_options: known_options.into_iter().flatten().collect(),

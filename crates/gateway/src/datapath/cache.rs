@@ -12,7 +12,7 @@ use ringside_gateway_core::table::{BindingReader, Encapsulation, HostId, HostRea
 use ringside_gateway_core::{Neighbors, TenantAddress, Vni};
 use ringside_wire::MacAddr;
 
-use super::connections::Handed;
+use super::connections::{Handed, most_brief};
 use super::epochs::{Epochs, Policed, slot_of};
 use super::limits::seconds_of;
 use super::now;
@@ -145,6 +145,8 @@ impl Cache {
             handed: Handed::default(),
         };
         cache.marked = cache.changes();
+        let connections = if is_used { cache.program.sizes().connections } else { 0 };
+        tables.conntrack.limit_brief(most_brief(connections));
         cache
     }
 

@@ -1,6 +1,7 @@
-//! The fast path's cache of connections.
-
-use std::collections::HashMap;
+//! The fast path's cache of connections: an entry for both directions.
+//!
+//! Those that anybody can make any number of ([`State::is_brief`]: datagrams without an answer, and
+//! echoes) have a part of it at the most, and are the first to make room for others.
 
 use anyhow::Result;
 use ringside_bpf::gateway::{CachedConnection, ConnectionKey, GatewayProgram, Hand, PolicySlot};
@@ -10,6 +11,7 @@ use ringside_wire::Protocol;
 
 use super::cache::{BATCH, EVICTED, FEW, MOST_EVICTED};
 use super::epochs::{Epochs, slot_of};
+use super::pace::may_carry;
 use crate::model::{CacheCounters, Tables};
 
 /// A full cache is looked through for what can go once in so many nanoseconds.
@@ -17,7 +19,15 @@ const EVICT_EVERY: u64 = 1_000_000_000;
 /// What had a packet within so many nanoseconds does not make room for others: its next one would bring it back.
 const QUIET: u64 = 1_000_000_000;
 
-/// How full the cache is, and what became of what it had no room for. Entries are one direction each.
+/// The part of the cache that brief connections may have.
+const BRIEF_PART: u32 = 8;
+
+/// Returns how many brief connections a cache of this size may have.
+pub(super) const fn most_brief(capacity: u32) -> u32 {
+    capacity / BRIEF_PART
+}
+
+/// How full the cache is, and what became of what it had no room for.
 #[derive(Debug, Default)]
 pub(super) struct Handed {
     /// May be too many after some were handed over, which does not say whether entries are new: see [`synchronise`].
@@ -30,6 +40,8 @@ pub(super) struct Handed {
     evicted_at: Option<u64>,
     /// Where to look next.
     hand: Hand,
+    /// The same, for brief ones that are quiet.
+    brief_hand: Hand,
 }
 
 impl Handed {
@@ -42,7 +54,7 @@ impl Handed {
         connections: impl IntoIterator<Item = (ConnectionId, u64)>,
         (epochs, now): (&Epochs, u64),
     ) -> Result<()> {
-        let mut entries = Vec::new();
+        let (mut entries, mut brief) = (Vec::new(), Vec::new());
         for (id, epoch) in connections {
             let known = conntrack.find(id);
             let Some(known) = known.filter(|connection| epochs.holds(slot_of(connection.vni), epoch)) else {
@@ -51,21 +63,28 @@ impl Handed {
             if known.handed_over && is_there(program, &known, epoch, now)? {
                 continue;
             }
+            if known.state.is_brief() && !may_carry(conntrack, known.state) {
+                continue;
+            }
             let Some(connection) = conntrack.hand_over(id) else {
                 continue;
             };
+            let (key, from_higher) = key(&connection);
             let idle = conntrack.timeout(connection.state) / 1_000_000;
-            for (key, reply) in keys(&connection).into_iter().zip([false, true]) {
-                let value = CachedConnection {
-                    generation: epoch,
-                    seen: connection.seen,
-                    idle_ms: u32::try_from(idle).unwrap_or(u32::MAX),
-                    reply,
-                    name: id.to_bits(),
-                };
-                entries.push((key, value));
+            let value = CachedConnection {
+                generation: epoch,
+                seen: connection.seen,
+                idle_ms: u32::try_from(idle).unwrap_or(u32::MAX),
+                from_higher,
+                one_way: connection.state.is_one_way(),
+                name: id.to_bits(),
+            };
+            match connection.state.is_brief() {
+                true => brief.push((key, value)),
+                false => entries.push((key, value)),
             }
         }
+        self.put_brief(program, conntrack, &brief)?;
         if entries.is_empty() {
             return Ok(());
         }
@@ -74,9 +93,73 @@ impl Handed {
             done = program.connections().put(&entries)?;
         }
         self.refused += (entries.len() - done) as u64;
-        let capacity = u64::from(program.sizes().connections);
-        self.entries = (self.entries + done as u64).min(capacity);
+        self.count(program, done);
         Ok(())
+    }
+
+    /// Puts brief connections where there is room. They take it from nobody.
+    fn put_brief(
+        &mut self,
+        program: &GatewayProgram,
+        conntrack: &Conntrack,
+        entries: &[(ConnectionKey, CachedConnection)],
+    ) -> Result<()> {
+        for entry in entries {
+            let done = program.connections().put(&[*entry])?;
+            if done == 0 {
+                self.refused += 1;
+                conntrack.take_back(ConnectionId::from_bits(entry.1.name));
+            }
+            self.count(program, done);
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, program: &GatewayProgram, put: usize) {
+        let capacity = u64::from(program.sizes().connections);
+        self.entries = (self.entries + put as u64).min(capacity);
+    }
+
+    /// Looks on through a part of the cache when brief connections have nearly all the room that they
+    /// may have, and takes back those that had no packet lately. To be called every second or so.
+    pub(super) fn relieve(
+        &mut self,
+        program: &GatewayProgram,
+        conntrack: &Conntrack,
+        (epochs, now): (&Epochs, u64),
+    ) -> Result<()> {
+        let (brief, most) = conntrack.brief();
+        if brief < most - most / 8 {
+            return Ok(());
+        }
+        let part = part_of(program.sizes().connections as usize);
+        let mut gone = Vec::new();
+        program
+            .connections()
+            .read_on(&mut self.brief_hand, part, |key, value| {
+                let is_quiet = now.saturating_sub(value.seen) >= QUIET;
+                if is_quiet && is_brief(&key, &value) && lives(conntrack, epochs, &key, &value) {
+                    gone.push((key, value.name));
+                }
+            })?;
+        self.take_back(program, conntrack, gone)
+    }
+
+    /// Removes connections that live from the cache.
+    fn take_back(
+        &mut self,
+        program: &GatewayProgram,
+        conntrack: &Conntrack,
+        connections: Vec<(ConnectionKey, u64)>,
+    ) -> Result<()> {
+        self.evicted += connections.len() as u64;
+        self.entries = self.entries.saturating_sub(connections.len() as u64);
+        let mut keys = Vec::with_capacity(connections.len());
+        for (key, name) in connections {
+            conntrack.take_back(ConnectionId::from_bits(name));
+            keys.push(key);
+        }
+        Ok(program.connections().remove(&keys)?)
     }
 
     /// Looks on through a part of it, and removes what is over; if that is little, also what had no packet for longest. False if it is
@@ -95,27 +178,29 @@ impl Handed {
         }
         self.evicted_at = Some(now);
         let all = program.sizes().connections as usize;
-        // Both directions of one, at the least.
-        let most = (all / EVICTED).max(2);
-        let part = most.clamp(BATCH, MOST_EVICTED);
+        let most = (all / EVICTED).max(1);
         let (mut gone, mut quiet) = (Vec::new(), Vec::new());
-        program.connections().read_on(&mut self.hand, part, |key, value| {
-            if !lives(conntrack, epochs, &key, &value) {
-                gone.push(key);
-            } else if now.saturating_sub(value.seen) >= QUIET {
-                quiet.push((value.seen, key));
-            }
-        })?;
+        program
+            .connections()
+            .read_on(&mut self.hand, part_of(all), |key, value| {
+                let is_brief = is_brief(&key, &value);
+                if !lives(conntrack, epochs, &key, &value) {
+                    gone.push(key);
+                } else if is_brief || now.saturating_sub(value.seen) >= QUIET {
+                    quiet.push((!is_brief, value.seen, key, value.name));
+                }
+            })?;
         let more = most.saturating_sub(gone.len());
         if quiet.len() > more {
-            quiet.select_nth_unstable_by_key(more, |(seen, _)| *seen);
+            quiet.select_nth_unstable_by_key(more, |(lasts, seen, ..)| (*lasts, *seen));
             quiet.truncate(more);
         }
-        self.evicted += quiet.len() as u64;
-        gone.extend(quiet.into_iter().map(|(_, key)| key));
-        program.connections().remove(&gone)?;
+        let is_room = !gone.is_empty() || !quiet.is_empty();
         self.entries = self.entries.saturating_sub(gone.len() as u64);
-        Ok(!gone.is_empty())
+        program.connections().remove(&gone)?;
+        let quiet = quiet.into_iter().map(|(.., key, name)| (key, name)).collect();
+        self.take_back(program, conntrack, quiet)?;
+        Ok(is_room)
     }
 
     /// What it has counted; of few entries exactly.
@@ -136,44 +221,52 @@ impl Handed {
     }
 }
 
-/// True if the fast path has a connection already as it was in this epoch, in both directions: its last packets came to workers before
-/// that, or are those that are theirs for good. Read and not written, because that spares a packet that goes through meanwhile.
+/// Entries of a cache that are looked through at a time.
+fn part_of(capacity: usize) -> usize {
+    (capacity / EVICTED).clamp(BATCH, MOST_EVICTED)
+}
+
+/// True if a connection is one of those that may have a part of the cache only.
+fn is_brief(key: &ConnectionKey, value: &CachedConnection) -> bool {
+    state_of(key, value).is_brief()
+}
+
+/// What a connection is, as far as the cache says it.
+fn state_of(key: &ConnectionKey, value: &CachedConnection) -> State {
+    match (Protocol(key.protocol()), value.one_way) {
+        (Protocol::TCP, _) => State::Established,
+        (Protocol::ICMP | Protocol::ICMPV6, true) => State::IcmpUnreplied,
+        (Protocol::ICMP | Protocol::ICMPV6, false) => State::IcmpReplied,
+        (_, true) => State::UdpUnreplied,
+        (_, false) => State::UdpReplied,
+    }
+}
+
+/// True if the fast path has a connection already as it was in this epoch: its last packets came to
+/// workers before that, or are those that are theirs for good. Read and not written, because that
+/// spares a packet that goes through meanwhile.
 fn is_there(program: &GatewayProgram, connection: &Connection, epoch: u64, now: u64) -> Result<bool> {
-    for key in keys(connection) {
-        let is_its = |value: CachedConnection| {
-            let quiet = now.saturating_sub(value.seen);
-            value.name == connection.id.to_bits()
-                && value.generation >= epoch
-                // With a margin: it is for the next packet.
-                && quiet < u64::from(value.idle_ms) * 1_000_000 / 2
-        };
-        if !program.connections().find(&key)?.is_some_and(is_its) {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-/// Both directions: that of its first packet, and the other.
-fn keys(connection: &Connection) -> [ConnectionKey; 2] {
-    let key = ConnectionKey {
-        vni: connection.vni.number(),
-        source: connection.source,
-        destination: connection.destination,
-        ports: connection.ports,
-        protocol: connection.protocol.0,
+    let is_its = |value: CachedConnection| {
+        let quiet = now.saturating_sub(value.seen);
+        value.name == connection.id.to_bits()
+            && value.generation >= epoch
+            && value.one_way == connection.state.is_one_way()
+            // With a margin: it is for the next packet.
+            && quiet < u64::from(value.idle_ms) * 1_000_000 / 2
     };
-    [key, reversed(key)]
+    let (key, _) = key(connection);
+    Ok(program.connections().find(&key)?.is_some_and(is_its))
 }
 
-fn reversed(key: ConnectionKey) -> ConnectionKey {
-    let [source, destination] = key.ports;
-    ConnectionKey {
-        source: key.destination,
-        destination: key.source,
-        ports: [destination, source],
-        ..key
-    }
+/// Its key, and whether its first packet came from the higher end.
+fn key(connection: &Connection) -> (ConnectionKey, bool) {
+    let [source, destination] = connection.ports;
+    ConnectionKey::new(
+        connection.vni.number(),
+        connection.protocol.0,
+        (connection.source, source),
+        (connection.destination, destination),
+    )
 }
 
 /// Takes connections back from the fast path.
@@ -183,7 +276,7 @@ pub(super) fn let_go(
     connections: impl IntoIterator<Item = ConnectionId>,
 ) -> Result<()> {
     let ended = connections.into_iter().filter_map(|id| conntrack.find(id));
-    let keys: Vec<ConnectionKey> = ended.flat_map(|connection| keys(&connection)).collect();
+    let keys: Vec<ConnectionKey> = ended.map(|connection| key(&connection).0).collect();
     if !keys.is_empty() {
         program.connections().remove(&keys)?;
     }
@@ -193,7 +286,7 @@ pub(super) fn let_go(
 /// Tells a connection when the fast path has sent on a packet of it. False if it is over, or may no longer hold.
 fn lives(conntrack: &Conntrack, epochs: &Epochs, key: &ConnectionKey, value: &CachedConnection) -> bool {
     let id = ConnectionId::from_bits(value.name);
-    epochs.holds(PolicySlot::of(key.vni), value.generation)
+    epochs.holds(PolicySlot::of(key.vni()), value.generation)
         && conntrack.find(id).is_some_and(|connection| connection.handed_over)
         && conntrack.touch(id, value.seen)
 }
@@ -215,34 +308,32 @@ pub(super) fn synchronise(program: &GatewayProgram, conntrack: &Conntrack, epoch
 
 /// Takes up the connections that the gateway had before it was started anew: those that the fast path knows. How many.
 pub(super) fn restore(program: &GatewayProgram, tables: &Tables, now: u64) -> Result<usize> {
-    let mut began: HashMap<ConnectionKey, u64> = HashMap::new();
+    let mut known = Vec::new();
     program.connections().for_each(|key, value| {
-        let is_over = now.saturating_sub(value.seen) > u64::from(value.idle_ms) * 1_000_000;
-        if !is_over {
-            let key = if value.reply { reversed(key) } else { key };
-            let seen = began.entry(key).or_default();
-            *seen = value.seen.max(*seen);
+        if now.saturating_sub(value.seen) <= u64::from(value.idle_ms) * 1_000_000 {
+            known.push((key, value));
         }
     })?;
     let mut bindings = tables.bindings.reader();
     let mut restored = 0;
-    for (key, seen) in began {
-        let Some(vni) = Vni::new(key.vni) else { continue };
+    for (key, value) in known {
+        let Some(vni) = Vni::new(key.vni()) else { continue };
         let mut profile = |ip| bindings.profile(TenantAddress::new(vni, ip));
-        let protocol = Protocol(key.protocol);
+        let [lower, higher] = key.ends();
+        let [(source, port), (destination, other)] = if value.from_higher {
+            [higher, lower]
+        } else {
+            [lower, higher]
+        };
         let connection = Connection {
             vni,
-            source: key.source,
-            destination: key.destination,
-            protocol,
-            ports: key.ports,
-            state: if protocol == Protocol::TCP {
-                State::Established
-            } else {
-                State::UdpReplied
-            },
-            seen,
-            profiles: [profile(key.source), profile(key.destination)],
+            source,
+            destination,
+            protocol: Protocol(key.protocol()),
+            ports: [port, other],
+            state: state_of(&key, &value),
+            seen: value.seen,
+            profiles: [profile(source), profile(destination)],
             generation: 0,
             handed_over: false,
             id: ConnectionId::from_bits(0),

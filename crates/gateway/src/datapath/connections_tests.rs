@@ -13,6 +13,8 @@ const SECOND: u64 = 1_000_000_000;
 const EPOCH: u64 = 7;
 /// Connections that there is room for.
 const ROOM: u16 = 4;
+/// Of a cache that has room for brief ones, too.
+const LARGE: u16 = 32;
 
 struct Bed {
     program: GatewayProgram,
@@ -24,9 +26,14 @@ struct Bed {
 impl Bed {
     /// So many connections are tracked, known by their ports from 1 on. Each had its last packet a second after the one before.
     fn new(connections: u16) -> Self {
+        Self::with_room(ROOM, (1..=connections).map(|port| (port, State::UdpReplied)))
+    }
+
+    /// With room for so many, and these connections.
+    fn with_room(room: u16, connections: impl IntoIterator<Item = (u16, State)>) -> Self {
         let sizes = Sizes {
             neighbors: 1,
-            connections: 2 * u32::from(ROOM),
+            connections: room.into(),
             queues: 1,
             sample_bytes: 4096,
         };
@@ -34,14 +41,15 @@ impl Bed {
             connections: 100,
             ..Limits::default()
         });
-        for port in 1..=connections {
+        conntrack.limit_brief(most_brief(room.into()));
+        for (port, state) in connections {
             let connection = Connection {
                 vni: Vni::new(5).unwrap(),
                 source: Ipv4Addr::new(10, 0, 0, 1).into(),
                 destination: Ipv4Addr::new(10, 0, 0, 2).into(),
                 protocol: Protocol::UDP,
                 ports: [port, 53],
-                state: State::UdpReplied,
+                state,
                 seen: u64::from(port) * SECOND,
                 profiles: [None, None],
                 generation: 0,
@@ -68,7 +76,7 @@ impl Bed {
         found.expect("it is tracked")
     }
 
-    /// At so many seconds. The ports of those that are in the cache in both directions afterwards.
+    /// At so many seconds. The ports of those that are in the cache afterwards.
     fn hand_over(&mut self, port: u16, second: u64) -> BTreeSet<u16> {
         let connections = [(self.named(port), EPOCH)];
         let at = (&self.epochs, second * SECOND);
@@ -79,24 +87,19 @@ impl Bed {
     }
 
     fn there(&self) -> BTreeSet<u16> {
-        let (mut first, mut replies) = (BTreeSet::new(), BTreeSet::new());
+        let mut there = BTreeSet::new();
         let entries = self.program.connections();
-        entries
-            .for_each(|key, value| match value.reply {
-                false => _ = first.insert(key.ports[0]),
-                true => _ = replies.insert(key.ports[1]),
-            })
-            .unwrap();
-        first.intersection(&replies).copied().collect()
+        entries.for_each(|key, _| _ = there.insert(port_of(&key))).unwrap();
+        there
     }
 
-    /// The fast path has sent on a packet of it, in both directions.
+    /// The fast path has sent on a packet of it.
     fn goes(&self, port: u16, second: u64) {
         let entries = self.program.connections();
         let mut later = Vec::new();
         entries
             .for_each(|key, value| {
-                if key.ports.contains(&port) {
+                if port_of(&key) == port {
                     let seen = second * SECOND;
                     later.push((key, CachedConnection { seen, ..value }));
                 }
@@ -116,6 +119,12 @@ impl Bed {
     }
 }
 
+/// The port of who has begun it.
+fn port_of(key: &ConnectionKey) -> u16 {
+    let [(_, port), _] = key.ends();
+    port
+}
+
 #[test]
 fn a_full_cache_has_room_for_who_comes_when_others_are_quiet() {
     if !is_root() {
@@ -125,18 +134,18 @@ fn a_full_cache_has_room_for_who_comes_when_others_are_quiet() {
     for port in 1..=ROOM {
         bed.hand_over(port, 10);
     }
-    assert_eq!((bed.there(), bed.counters()), ((1..=4).collect(), [8, 8, 0, 0]));
+    assert_eq!((bed.there(), bed.counters()), ((1..=4).collect(), [4, 4, 0, 0]));
     // The first is not the one without packets for longest any more.
     bed.goes(1, 10);
     assert_eq!(bed.hand_over(5, 11), [1, 3, 4, 5].into());
-    assert_eq!(bed.counters(), [8, 8, 2, 0]);
+    assert_eq!(bed.counters(), [4, 4, 1, 0]);
     let second = bed.conntrack.find(bed.named(1)).unwrap();
     assert_eq!(second.seen, 10 * SECOND, "what it is looked through for is told, too");
     // Not more often than once a second; then it goes by workers.
     assert_eq!(bed.hand_over(6, 11), [1, 3, 4, 5].into());
-    assert_eq!(bed.counters(), [8, 8, 2, 2]);
+    assert_eq!(bed.counters(), [4, 4, 1, 1]);
     assert_eq!(bed.hand_over(6, 12), [1, 4, 5, 6].into());
-    assert_eq!(bed.counters(), [8, 8, 4, 2]);
+    assert_eq!(bed.counters(), [4, 4, 2, 1]);
 }
 
 #[test]
@@ -150,7 +159,7 @@ fn who_has_packets_stays() {
     }
     (1..=ROOM).for_each(|port| bed.goes(port, 100));
     assert_eq!(bed.hand_over(5, 100), (1..=4).collect());
-    assert_eq!(bed.counters(), [8, 8, 0, 2]);
+    assert_eq!(bed.counters(), [4, 4, 0, 1]);
     // What may no longer hold goes first, and is no loss.
     bed.epochs.begin([PolicySlot::of(5)]);
     let connections = [(bed.named(6), bed.epochs.latest())];
@@ -158,12 +167,12 @@ fn who_has_packets_stays() {
     bed.handed
         .hand_over(&bed.program, &bed.conntrack, connections, at)
         .unwrap();
-    assert_eq!((bed.there(), bed.counters()), ([6].into(), [2, 8, 0, 2]));
+    assert_eq!((bed.there(), bed.counters()), ([6].into(), [1, 4, 0, 1]));
     let entries = synchronise(&bed.program, &bed.conntrack, &bed.epochs);
-    assert_eq!(entries.unwrap(), 2);
+    assert_eq!(entries.unwrap(), 1);
 }
 
-/// Of one that is there: when its last packet went through and which epoch it was put in, of both directions.
+/// Of one that is there: when its last packet went through and which epoch it was put in.
 fn entries(bed: &Bed) -> Vec<(u64, u64)> {
     let mut found = Vec::new();
     let entries = bed.program.connections();
@@ -181,19 +190,14 @@ fn what_is_there_already_is_not_put_again() {
     }
     let mut bed = Bed::new(1);
     bed.hand_over(1, 10);
-    assert_eq!(entries(&bed), [(1, EPOCH); 2]);
+    assert_eq!(entries(&bed), [(1, EPOCH)]);
     bed.goes(1, 10);
     bed.hand_over(1, 11);
-    assert_eq!(entries(&bed), [(10, EPOCH); 2]);
-    // One direction of two is not enough.
-    let [key, _] = keys(&bed.conntrack.find(bed.named(1)).unwrap());
-    bed.program.connections().remove(&[key]).unwrap();
-    bed.hand_over(1, 11);
-    assert_eq!(entries(&bed), [(1, EPOCH); 2]);
+    assert_eq!(entries(&bed), [(10, EPOCH)]);
     // Nor what the next packet would be too late for.
     bed.goes(1, 10);
     bed.hand_over(1, 10_000);
-    assert_eq!(entries(&bed), [(1, EPOCH); 2]);
+    assert_eq!(entries(&bed), [(1, EPOCH)]);
     // Nor what was judged by other rules.
     bed.goes(1, 10);
     bed.epochs.begin([PolicySlot::of(5)]);
@@ -202,5 +206,53 @@ fn what_is_there_already_is_not_put_again() {
     bed.handed
         .hand_over(&bed.program, &bed.conntrack, [(named, epoch)], at)
         .unwrap();
-    assert_eq!(entries(&bed), [(1, epoch); 2]);
+    assert_eq!(entries(&bed), [(1, epoch)]);
+}
+
+/// A flood that nobody answers takes a part of the cache, and nothing from those that were answered.
+#[test]
+fn brief_connections_have_a_part_of_the_cache() {
+    if !is_root() {
+        return;
+    }
+    let brief = (1..=8).map(|port| (port, State::UdpUnreplied));
+    let mut bed = Bed::with_room(LARGE, brief.chain((11..=50).map(|port| (port, State::UdpReplied))));
+    for port in 1..=8 {
+        bed.hand_over(port, 10);
+    }
+    assert_eq!(bed.there(), (1..=4).collect(), "an eighth");
+    assert_eq!(bed.conntrack.brief(), (4, 4));
+    for port in 11..=38 {
+        bed.hand_over(port, 50);
+    }
+    assert_eq!(bed.there().len(), usize::from(LARGE));
+    // Brief ones make room, also those that have packets; the others stay.
+    (1..=4).for_each(|port| bed.goes(port, 50));
+    (11..=38).for_each(|port| bed.goes(port, 40));
+    let there = bed.hand_over(39, 50);
+    let answered: BTreeSet<u16> = (11..=39).collect();
+    assert!(there.is_superset(&answered), "{there:?}");
+    assert_eq!((there.len(), bed.conntrack.brief()), (31, (2, 4)));
+    // None that is full makes room for a brief one, and what is not there counts for nothing.
+    bed.hand_over(40, 50);
+    let full = bed.there();
+    bed.hand_over(5, 51);
+    assert_eq!((bed.there(), bed.conntrack.brief()), (full, (2, 4)));
+}
+
+#[test]
+fn brief_connections_that_are_quiet_make_room_for_others() {
+    if !is_root() {
+        return;
+    }
+    let mut bed = Bed::with_room(LARGE, (1..=8).map(|port| (port, State::UdpUnreplied)));
+    for port in 1..=5 {
+        bed.hand_over(port, 10);
+    }
+    bed.goes(2, 12);
+    bed.handed
+        .relieve(&bed.program, &bed.conntrack, (&bed.epochs, 12 * SECOND))
+        .unwrap();
+    assert_eq!((bed.there(), bed.conntrack.brief()), ([2].into(), (1, 4)));
+    assert_eq!(bed.hand_over(5, 12), [2, 5].into());
 }

@@ -142,6 +142,9 @@ impl Keeper {
         }
         let mut cache = self.cache();
         renew(&cache.program, &self.shared)?;
+        let program = Arc::clone(&cache.program);
+        let at = (&self.shared.epochs, now());
+        cache.handed.relieve(&program, &self.tables.conntrack, at)?;
         cache.count_foreign()
     }
 }

@@ -14,6 +14,8 @@ const TIMES: u32 = 4;
 pub(crate) const CARRIED: [State; 3] = [State::Established, State::ResetSeen, State::UdpReplied];
 /// No time-out of those may be shorter.
 pub(crate) const SHORTEST: Duration = OFTEN.saturating_mul(TIMES);
+/// States of connections that the fast path may have if their time-outs are not shorter than that.
+const BRIEF: [State; 3] = [State::UdpUnreplied, State::IcmpUnreplied, State::IcmpReplied];
 
 /// Something that is due again and again.
 #[derive(Debug, Clone, Copy)]
@@ -73,10 +75,17 @@ impl Gate {
     }
 }
 
+/// True if a connection in this state hears what the fast path has sent on before it times out.
+pub(super) fn may_carry(conntrack: &Conntrack, state: State) -> bool {
+    Duration::from_nanos(conntrack.timeout(state)) >= SHORTEST
+}
+
 /// How often connections are told what the fast path has sent on, lest one ends that it carries.
 pub(super) fn of_connections(conntrack: &Conntrack) -> Duration {
-    let timeouts = CARRIED.map(|state| Duration::from_nanos(conntrack.timeout(state)));
-    let shortest = timeouts.into_iter().min().unwrap_or(SELDOM).min(conntrack.idle());
+    let brief = BRIEF.into_iter().filter(|state| may_carry(conntrack, *state));
+    let states = CARRIED.into_iter().chain(brief);
+    let timeouts = states.map(|state| Duration::from_nanos(conntrack.timeout(state)));
+    let shortest = timeouts.min().unwrap_or(SELDOM).min(conntrack.idle());
     (shortest / TIMES).clamp(OFTEN, SELDOM)
 }
 

@@ -27,14 +27,20 @@ fn what_is_due_more_often_is_due_sooner() {
 
 #[test]
 fn connections_hear_of_their_packets_well_within_their_time() {
-    assert_eq!(every(|_| ()), SELDOM);
-    for state in CARRIED {
+    // A fourth of the 30 s that an unreplied datagram or an echo has.
+    const USUAL: Duration = Duration::from_millis(7500);
+    assert_eq!(every(|_| ()), USUAL);
+    for state in CARRIED.into_iter().chain(BRIEF) {
         assert_eq!(every(|limits| limits.timeouts.set(state, 8 * SECOND)), 2 * SECOND);
     }
     assert_eq!(every(|limits| limits.idle = 20 * SECOND), 5 * SECOND);
     assert_eq!(every(|limits| limits.timeouts.set(State::UdpReplied, SHORTEST)), OFTEN);
     // What the fast path never has.
-    assert_eq!(every(|limits| limits.timeouts.set(State::FinWait, SECOND)), SELDOM);
+    assert_eq!(every(|limits| limits.timeouts.set(State::FinWait, SECOND)), USUAL);
+    // Nor those that would end too soon.
+    let all_brief = |time| move |limits: &mut Limits| BRIEF.iter().for_each(|state| limits.timeouts.set(*state, time));
+    assert_eq!(every(all_brief(SHORTEST)), OFTEN);
+    assert_eq!(every(all_brief(SHORTEST - SECOND)), SELDOM);
 }
 
 #[test]

@@ -21,18 +21,14 @@ impl Drop for Pins {
 
 /// One that nobody knows, which is to be removed.
 fn over() -> (ConnectionKey, CachedConnection) {
-    let key = ConnectionKey {
-        vni: 1,
-        source: IpAddr::from([10, 0, 0, 1]),
-        destination: IpAddr::from([10, 0, 0, 2]),
-        ports: [1, 2],
-        protocol: 17,
-    };
+    let end = |last| IpAddr::from([10, 0, 0, last]);
+    let (key, from_higher) = ConnectionKey::new(1, 17, (end(1), 1), (end(2), 2));
     let value = CachedConnection {
         generation: 0,
         seen: 0,
         idle_ms: 0,
-        reply: false,
+        from_higher,
+        one_way: false,
         name: 1,
     };
     (key, value)

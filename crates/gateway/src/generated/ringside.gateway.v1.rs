@@ -2035,7 +2035,7 @@ pub struct GetStatisticsResponse {
     /// What happened to the interfaces, by what it was: down, gone, changed, and so on.
     #[prost(message, repeated, tag = "21")]
     pub interface_events: ::prost::alloc::vec::Vec<Count>,
-    /// The fast path's cache of connections, one direction each.
+    /// The fast path's cache of connections.
     #[prost(message, optional, tag = "22")]
     pub connection_cache: ::core::option::Option<CacheStatistics>,
     /// How often workers found no room where they tell others what is to be done, by queue: "hosts" whose MAC addresses are wanted, "caches" for

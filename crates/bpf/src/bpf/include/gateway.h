@@ -10,7 +10,7 @@
 
 #include "parse.h"
 
-#define GATEWAY_LAYOUT 11
+#define GATEWAY_LAYOUT 12
 
 #define MOST_PORTS 16
 #define MOST_ADDRESSES 16
@@ -117,14 +117,25 @@ struct neighbor {
 	__u32 until; /* the owner's: the program does not look at it */
 } __attribute__((__aligned__(8)));
 
-/* One direction of a connection. */
+/*
+ * The two ends of a connection, the lower one first: by address, then by port. Packets of both
+ * directions have the same key. Whoever sends echo requests has their identifier for a port, and
+ * the other end ECHO_PORT.
+ */
 struct connection_key {
 	__u32 network;
-	__be32 source[4];
-	__be32 destination[4];
+	__be32 low[4];
+	__be32 high[4];
 	__be16 ports[2];
 	__u8 protocol;
 	__u8 pad[3];
+};
+
+#define ECHO_PORT 8
+
+enum connection_flags {
+	FROM_HIGH = 1, /* its higher end has sent the first packet */
+	ONE_WAY = 2,   /* the other end has not answered: its packets go to a worker */
 };
 
 /* Times are CLOCK_MONOTONIC in ns. */
@@ -133,7 +144,7 @@ struct connection {
 	__u64 seen;	  /* when it had its last packet, or was entered */
 	__u64 name;	  /* the owner's */
 	__u32 idle_ms;	  /* so much later it is over */
-	__u8 reply;	  /* the owner's, too */
+	__u8 flags;	  /* enum connection_flags */
 	__u8 pad[3];
 };
 

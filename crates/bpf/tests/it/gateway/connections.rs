@@ -4,7 +4,7 @@ use ringside_bpf::gateway::{
     CachedConnection, CachedNeighbor, ConnectionKey, Outcome, PolicySince, PolicySlot, SlowCause,
 };
 use ringside_gateway_core::testing::corpus::{VNI, mac, tenant};
-use ringside_gateway_core::testing::tenant_udp;
+use ringside_gateway_core::testing::{tenant_ip, tenant_udp};
 use ringside_wire::Protocol;
 use ringside_wire::tcp::Flags;
 use rustix::time::{ClockId, clock_gettime};
@@ -52,13 +52,14 @@ fn now() -> u64 {
 }
 
 fn connection(v6: bool, protocol: Protocol, ports: [u16; 2]) -> ConnectionKey {
-    ConnectionKey {
-        vni: VNI,
-        source: tenant(1, v6),
-        destination: tenant(2, v6),
-        ports,
-        protocol: protocol.0,
-    }
+    connection_in(VNI, protocol, [(1, ports[0]), (2, ports[1])], v6)
+}
+
+/// Between two tenants of a network, each with its port. The first is the lower end.
+fn connection_in(vni: u32, protocol: Protocol, ends: [(u8, u16); 2], v6: bool) -> ConnectionKey {
+    let [source, destination] = ends.map(|(last, port)| (tenant(last, v6), port));
+    let (key, _) = ConnectionKey::new(vni, protocol.0, source, destination);
+    key
 }
 
 fn alive() -> CachedConnection {
@@ -67,7 +68,8 @@ fn alive() -> CachedConnection {
         seen: now(),
         name: 0,
         idle_ms: 60_000,
-        reply: false,
+        from_higher: false,
+        one_way: false,
     }
 }
 
@@ -96,17 +98,10 @@ fn only_known_connections_are_sent_on() {
         assert_eq!(bed.run(&frame).outcome, POLICED);
         let key = connection(false, Protocol::UDP, [1000, 53]);
         let others = [
-            ConnectionKey { vni: VNI + 1, ..key },
-            ConnectionKey {
-                ports: [53, 1000],
-                ..key
-            },
-            ConnectionKey { protocol: 6, ..key },
-            ConnectionKey {
-                source: key.destination,
-                destination: key.source,
-                ..key
-            },
+            connection_in(VNI + 1, Protocol::UDP, [(1, 1000), (2, 53)], false),
+            connection(false, Protocol::UDP, [53, 1000]),
+            connection(false, Protocol::TCP, [1000, 53]),
+            connection_in(VNI, Protocol::UDP, [(1, 1000), (4, 53)], false),
         ];
         for other in others {
             bed.program.connections().put(&[(other, alive())]).unwrap();
@@ -116,6 +111,96 @@ fn only_known_connections_are_sent_on() {
         assert_eq!(bed.run(&frame).outcome, Outcome::Forwarded);
         bed.program.connections().remove(&[key]).unwrap();
         assert_eq!(bed.run(&frame).outcome, POLICED);
+    });
+}
+
+/// A datagram from one tenant to another.
+fn datagram(v6: bool, from: u8, to: u8, ports: [u16; 2]) -> Vec<u8> {
+    let ips = [from, to].map(|last| tenant(last, v6));
+    sent(tenant_udp([mac(from), mac(to)], ips, ports, 64, b"x")).bytes()
+}
+
+/// An echo request, or the reply to it.
+fn echo(v6: bool, from: u8, to: u8, (is_request, identifier): (bool, u16)) -> Vec<u8> {
+    let (protocol, kind) = match (v6, is_request) {
+        (false, true) => (Protocol::ICMP, 8),
+        (false, false) => (Protocol::ICMP, 0),
+        (true, true) => (Protocol::ICMPV6, 128),
+        (true, false) => (Protocol::ICMPV6, 129),
+    };
+    let [high, low] = identifier.to_be_bytes();
+    let ips = [from, to].map(|last| tenant(last, v6));
+    let message = [kind, 0, 0, 0, high, low, 0, 1];
+    sent(tenant_ip([mac(from), mac(to)], ips, protocol, &message)).bytes()
+}
+
+/// One entry is for both directions, unless nothing has come back yet; whichever end has begun it.
+#[test]
+fn an_entry_is_for_both_directions() {
+    with_rules(|bed| {
+        for v6 in [false, true] {
+            let [there, back] = [datagram(v6, 1, 2, [1000, 53]), datagram(v6, 2, 1, [53, 1000])];
+            let key = connection(v6, Protocol::UDP, [1000, 53]);
+            for (from_higher, one_way, goes) in [
+                (false, false, [true, true]),
+                (true, false, [true, true]),
+                (false, true, [true, false]),
+                (true, true, [false, true]),
+            ] {
+                let value = CachedConnection {
+                    from_higher,
+                    one_way,
+                    ..alive()
+                };
+                bed.program.connections().put(&[(key, value)]).unwrap();
+                let went = [&there, &back].map(|frame| bed.run(frame).outcome != POLICED);
+                assert_eq!(
+                    went, goes,
+                    "IPv6 {v6}, from the higher end {from_higher}, one way {one_way}"
+                );
+            }
+            // Two ports of two others' own conversation.
+            assert_eq!(bed.run(&datagram(v6, 2, 1, [1000, 53])).outcome, POLICED);
+        }
+    });
+}
+
+#[test]
+fn echoes_belong_to_who_asked_first() {
+    with_rules(|bed| {
+        for (v6, protocol) in [(false, Protocol::ICMP), (true, Protocol::ICMPV6)] {
+            for identifier in [7, ConnectionKey::ECHO_PORT] {
+                let key = connection(v6, protocol, [identifier, ConnectionKey::ECHO_PORT]);
+                let outcome =
+                    |from, to, is_request, identifier| bed.run(&echo(v6, from, to, (is_request, identifier))).outcome;
+                assert_eq!(outcome(1, 2, true, identifier), POLICED);
+                bed.program.connections().put(&[(key, alive())]).unwrap();
+                assert_eq!(outcome(1, 2, true, identifier), Outcome::Forwarded, "the request");
+                assert_ne!(outcome(2, 1, false, identifier), POLICED, "the reply");
+                assert_eq!(
+                    outcome(2, 1, true, identifier),
+                    POLICED,
+                    "a request against the direction"
+                );
+                assert_eq!(outcome(1, 2, false, identifier), POLICED, "a reply to no request");
+                assert_eq!(outcome(1, 2, true, identifier + 1), POLICED, "another's");
+                let one_way = CachedConnection {
+                    one_way: true,
+                    ..alive()
+                };
+                bed.program.connections().put(&[(key, one_way)]).unwrap();
+                assert_eq!(outcome(1, 2, true, identifier), Outcome::Forwarded);
+                assert_eq!(outcome(2, 1, false, identifier), POLICED, "the first reply");
+                // Other ICMP, with the same bytes in the identifier's place.
+                let mut other = echo(v6, 1, 2, (true, identifier));
+                let at = if v6 { 50 + 54 } else { 50 + 34 };
+                other[at + 1] = 1;
+                assert_eq!(bed.run(&other).outcome, POLICED, "another code");
+                other[at..at + 2].copy_from_slice(&[13, 0]);
+                assert_eq!(bed.run(&other).outcome, POLICED, "a question for the time");
+                bed.program.connections().remove(&[key]).unwrap();
+            }
+        }
     });
 }
 
@@ -305,12 +390,7 @@ fn senders_have_rules_too() {
         let whose = Outcome::Slow(SlowCause::Sender);
         assert_eq!(bed.run(&unknown).outcome, whose, "an unknown sender's");
         // Its connection was allowed when somebody was known there: what holds now a worker knows.
-        let key = ConnectionKey {
-            source: ips[0],
-            destination: ips[1],
-            ports: [1, 2],
-            ..connection(false, Protocol::UDP, [1, 2])
-        };
+        let key = connection_in(VNI, Protocol::UDP, [(9, 1), (4, 2)], false);
         bed.program.connections().put(&[(key, alive())]).unwrap();
         assert_eq!(bed.run(&unknown).outcome, whose);
         since(&bed, VNI, 0);

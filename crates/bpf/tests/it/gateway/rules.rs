@@ -42,19 +42,8 @@ pub(crate) fn everything(policy: &Policy) -> ProfileId {
     profile
 }
 
-fn keys(connection: &Connection) -> [ConnectionKey; 2] {
-    let [from, to] = connection.ports;
-    let key = |source, destination, ports| ConnectionKey {
-        vni: connection.vni.number(),
-        source,
-        destination,
-        ports,
-        protocol: connection.protocol.0,
-    };
-    [
-        key(connection.source, connection.destination, [from, to]),
-        key(connection.destination, connection.source, [to, from]),
-    ]
+fn key_of(vni: u32, protocol: Protocol, ips: [IpAddr; 2], ports: [u16; 2]) -> (ConnectionKey, bool) {
+    ConnectionKey::new(vni, protocol.0, (ips[0], ports[0]), (ips[1], ports[1]))
 }
 
 impl Bed {
@@ -105,16 +94,18 @@ impl Bed {
             return;
         }
         let now = clock_gettime(ClockId::Monotonic);
+        let ips = [connection.source, connection.destination];
+        let (key, from_higher) = key_of(connection.vni.number(), connection.protocol, ips, connection.ports);
         let value = CachedConnection {
             generation: GENERATION,
             seen: u64::try_from(now.tv_sec).unwrap() * 1_000_000_000,
             idle_ms: u32::MAX,
-            reply: false,
+            from_higher,
+            one_way: false,
             name: id.to_bits(),
         };
-        let entries = keys(&connection).map(|key| (key, value));
-        assert_eq!(self.program.connections().put(&entries).unwrap(), entries.len());
-        self.handed.extend(entries.map(|(key, _)| key));
+        assert_eq!(self.program.connections().put(&[(key, value)]).unwrap(), 1);
+        self.handed.insert(key);
     }
 
     /// What follows from a decision: connections that are open now go to the program; and after one has ended all is made anew, so
@@ -156,13 +147,7 @@ impl Bed {
             Upper::Ports(ports) => *ports,
             _ => return false,
         };
-        let key = ConnectionKey {
-            vni: vni().number(),
-            source: flow.source,
-            destination: flow.destination,
-            ports,
-            protocol: flow.protocol.0,
-        };
+        let (key, _) = key_of(vni().number(), flow.protocol, [flow.source, flow.destination], ports);
         flow.fragment.is_none() && self.handed.contains(&key)
     }
 }

@@ -9,7 +9,7 @@ use ringside_wire::{MacAddr, Protocol};
 use crate::bed::{Bed, Family, Kind, Place, Tenant, Tunnel};
 use crate::peers::{answered, chat, connect};
 use crate::ringside::Gateway;
-use crate::tenants::groups::{bind, group};
+use crate::tenants::groups::allow_all;
 use crate::tenants::on;
 use crate::vtep::in_vxlan;
 
@@ -20,13 +20,6 @@ on! {
 }
 
 const HOST: Place = Place::new(Family::V4, Tunnel::UserVxlan);
-
-/// Both tenants of network 42 may do anything.
-fn allow_all(bed: &mut Bed) {
-    let bound = bind(bed, ["[1]", "[1]"]);
-    let all = group(1, &["{id: 1, direction: egress}", "{id: 2, direction: ingress}"]);
-    bed.ringside().apply(&format!("groups:\n{all}{bound}"));
-}
 
 /// A SYN, a datagram and an echo request from one tenant to another.
 fn beginnings(from: &Tenant, to: &Tenant, family: Family) -> [Vec<u8>; 3] {

@@ -13,8 +13,9 @@ use ringside_netlab::wait_until;
 use crate::bed::{Family, Tenant};
 use crate::peers::AtEnd;
 
-/// Numbered datagrams, each of which is sent back.
+/// Numbered datagrams, each of which is sent back, unless the flow is one way.
 pub(crate) struct Flow {
+    is_one_way: bool,
     asks: UdpSocket,
     echoes: UdpSocket,
     sent: AtomicU64,
@@ -33,11 +34,20 @@ impl Flow {
         let (asks, echoes) = (bind(from, 0), bind(to, port));
         asks.connect((to.address(family), port)).expect("connects");
         Self {
+            is_one_way: false,
             asks,
             echoes,
             sent: AtomicU64::new(0),
             arrived: Mutex::new(BTreeSet::new()),
             answered: AtomicU64::new(0),
+        }
+    }
+
+    /// A flow that nobody answers.
+    pub(crate) fn one_way(ends: (&Tenant, &Tenant), family: Family, port: u16) -> Self {
+        Self {
+            is_one_way: true,
+            ..Self::new(ends, family, port)
         }
     }
 
@@ -53,7 +63,8 @@ impl Flow {
     pub(crate) fn missing(&self) -> u64 {
         let answered = self.answered.load(Ordering::SeqCst);
         let echoed = self.arrived().len() as u64;
-        (self.sent() - echoed) + (echoed - answered)
+        let unanswered = if self.is_one_way { 0 } else { echoed - answered };
+        (self.sent() - echoed) + unanswered
     }
 
     /// Asserts that at most `counted` datagrams are missing.
@@ -87,7 +98,9 @@ impl Flow {
             while let Ok((8, from)) = self.echoes.recv_from(&mut number) {
                 let is_new = self.arrived().insert(u64::from_be_bytes(number));
                 assert!(is_new, "{number:?} came twice");
-                self.echoes.send_to(&number, from).expect("sent");
+                if !self.is_one_way {
+                    self.echoes.send_to(&number, from).expect("sent");
+                }
             }
             while self.asks.recv(&mut number).is_ok() {
                 self.answered.fetch_add(1, Ordering::SeqCst);

@@ -10,13 +10,14 @@ use crate::bed::{Bed, FAMILIES, Family, Kind, Place, Tenant};
 use crate::peers::uninterrupted;
 use crate::peers::{MOMENT, answered, chat, connect, exchange_during, is_cut_off, unanswered};
 use crate::process::PATIENCE;
+use crate::ringside::Ringside;
 use crate::tenants::on;
 
 on! {
     fast = crate::tenants::FAST => only_what_is_allowed_goes, what_is_allowed_goes_the_fast_way, errors_about_what_is_allowed_come_back,
         a_rule_that_goes_ends_what_it_allowed, members_come_and_go, a_drained_gateway_begins_nothing, who_is_not_known_may_not_send,
         a_change_elsewhere_is_nothing_to_who_is_connected, rules_name_families_and_prefixes,
-        a_network_has_as_many_connections_as_it_may_have;
+        a_network_has_as_many_connections_as_it_may_have, a_flood_that_nobody_answers_takes_the_fast_way_from_nobody;
     generic = crate::tenants::GENERIC => only_what_is_allowed_goes, what_is_allowed_goes_the_fast_way, errors_about_what_is_allowed_come_back,
         a_rule_that_goes_ends_what_it_allowed;
     two_ports = crate::tenants::TWO_PORTS => only_what_is_allowed_goes, what_is_allowed_goes_the_fast_way, a_rule_that_goes_ends_what_it_allowed;
@@ -39,7 +40,14 @@ fn bed(tag: &str, kind: Kind, groups: &str, ports: [&str; 2]) -> Bed {
     bed
 }
 
-pub(crate) fn bind(bed: &Bed, ports: [&str; 2]) -> String {
+/// Both tenants of network 42 may do anything, by rules.
+pub(crate) fn allow_all(bed: &mut Bed) {
+    let bound = bind(bed, ["[1]", "[1]"]);
+    let all = group(1, &["{id: 1, direction: egress}", "{id: 2, direction: ingress}"]);
+    bed.ringside().apply(&format!("groups:\n{all}{bound}"));
+}
+
+fn bind(bed: &Bed, ports: [&str; 2]) -> String {
     let mut text = "ports:\n".to_owned();
     for (host, groups) in (1..).zip(ports) {
         for family in FAMILIES.map(|family| bed.at(host).address(family)) {
@@ -49,7 +57,7 @@ pub(crate) fn bind(bed: &Bed, ports: [&str; 2]) -> String {
     text
 }
 
-pub(crate) fn group(id: u32, rules: &[&str]) -> String {
+fn group(id: u32, rules: &[&str]) -> String {
     format!("  - {{id: {id}, rules: [{}]}}\n", rules.join(", "))
 }
 
@@ -354,4 +362,48 @@ fn a_drained_gateway_begins_nothing(kind: Kind) {
     bed.ringside().daemon().ok(&["drain", "--off"]);
     drop(streams);
     chat(&connect(bed.at(1), (bed.at(2), to), OPEN)).expect("begins");
+}
+
+/// Two datagrams each from more ports than there is room for: what is connected, or connects
+/// afterwards, goes the fast way.
+fn a_flood_that_nobody_answers_takes_the_fast_way_from_nobody(kind: Kind) {
+    const CONNECTED: u16 = 20;
+    let Kind::Ringside(how) = kind else {
+        panic!("for the daemon")
+    };
+    let how = Ringside {
+        cached_connections: 32,
+        ..how
+    };
+    let mut bed = Bed::new("flood", Kind::Ringside(how), &[Place::vxlan(Family::V4); 2]);
+    allow_all(&mut bed);
+    let to = bed.at(2).address(Family::V4);
+    let open = |bed: &Bed, number| connect(bed.at(1), (bed.at(2), to), OPEN + number);
+    let mut connected: Vec<_> = (0..CONNECTED).map(|number| open(&bed, number)).collect();
+    let all_go_fast = |bed: &mut Bed, connected: &[[TcpStream; 2]]| {
+        let before = bed.ringside().forwarded("slow");
+        connected.iter().for_each(|streams| chat(streams).expect("goes"));
+        bed.ringside().forwarded("slow") == before
+    };
+    assert!(wait_until(PATIENCE, || all_go_fast(&mut bed, &connected)));
+    let receiver = bed.at(2).ns.run(|| bound(|| UdpSocket::bind((to, 9))));
+    let began = bed.ringside().sent_on();
+    for _ in 0..4 {
+        for port in 20_000..20_200 {
+            let own = (bed.at(1).address(Family::V4), port);
+            let sender = bed.at(1).ns.run(|| bound(|| UdpSocket::bind(own)));
+            for _ in 0..2 {
+                sender.send_to(b"nobody answers", (to, 9)).expect("sent");
+            }
+        }
+    }
+    bed.ringside().wait_until(|gateway| gateway.sent_on() >= began + 1000);
+    drop(receiver);
+    assert!(all_go_fast(&mut bed, &connected), "{}", bed.ringside().statistics());
+    connected.extend((CONNECTED..CONNECTED + 8).map(|number| open(&bed, number)));
+    assert!(
+        wait_until(PATIENCE, || all_go_fast(&mut bed, &connected)),
+        "{}",
+        bed.ringside().statistics()
+    );
 }

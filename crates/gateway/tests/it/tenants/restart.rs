@@ -14,6 +14,7 @@ use crate::peers::{AtEnd, answered, chat, connect, exchange_during, is_cut_off, 
 use crate::process::{PATIENCE, Running};
 use crate::ringside::Ringside;
 use crate::tenants::datagrams::Flow;
+use crate::tenants::groups::allow_all;
 use crate::tenants::on;
 use crate::tenants::paths::chats_fast;
 use crate::tenants::streams::lost_by_kernel;
@@ -21,6 +22,7 @@ use crate::tenants::streams::lost_by_kernel;
 on! {
     fast = crate::tenants::FAST => a_daemon_that_ends_is_not_missed, a_daemon_that_is_killed_is_not_missed,
         a_daemon_that_is_killed_is_not_missed_over_ipv6, connections_under_rules_are_kept, connections_under_rules_are_kept_over_ipv6,
+        what_nobody_answers_is_not_missed, what_nobody_answers_is_not_missed_over_ipv6,
         maps_of_other_sizes_are_not_noticed, a_program_that_nobody_owns_does_nothing, maps_of_another_version_are_made_anew;
     two_ports = crate::tenants::TWO_PORTS => a_daemon_that_is_killed_is_not_missed;
     slow = crate::tenants::SLOW => a_daemon_that_is_killed_is_not_missed;
@@ -75,6 +77,49 @@ fn kept_under_rules(tag: &str, kind: Kind, family: Family) {
     chat(&idle).expect("goes on");
     // The rules are kept, too.
     assert!(is_cut_off(bed.at(1), (bed.at(2), to), 7002));
+}
+
+fn what_nobody_answers_is_not_missed(kind: Kind) {
+    no_answer_is_missed("unanswered", kind, Family::V4);
+}
+
+fn what_nobody_answers_is_not_missed_over_ipv6(kind: Kind) {
+    no_answer_is_missed("unanswered-v6", kind, Family::V6);
+}
+
+/// Datagrams that nobody answers, and echoes, under rules: the daemon is killed and comes back.
+fn no_answer_is_missed(tag: &str, kind: Kind, inner: Family) {
+    let Kind::Ringside(how) = kind else {
+        panic!("for the daemon")
+    };
+    let kind = Kind::Ringside(Ringside { pinned: true, ..how });
+    let mut bed = Bed::new(tag, kind, &[Place::vxlan(Family::V4); 2]);
+    allow_all(&mut bed);
+    let to = bed.at(2).address(inner);
+    answered(bed.at(1), to);
+    let (from, receiver) = (bed.at(1), bed.at(2));
+    let flow = Flow::one_way((from, receiver), inner, 9000);
+    let echoes = Running::new(from.command(&format!("ping -n -i 0.01 -w 10 {to}")));
+    let mut gone = 0;
+    let by_kernel = lost_by_kernel(&bed);
+    flow.run_during(|| {
+        // Both of them.
+        let goes_fast = || {
+            let (fast, slow) = (bed.ringside().forwarded("fast"), bed.ringside().forwarded("slow"));
+            std::thread::sleep(Duration::from_millis(200));
+            bed.ringside().forwarded("fast") > fast + 20 && bed.ringside().forwarded("slow") == slow
+        };
+        assert!(wait_until(PATIENCE, goes_fast), "{}", bed.ringside().statistics());
+        let before = flow.sent();
+        let folder = bed.ringside().end(false);
+        std::thread::sleep(3 * DOWN);
+        gone = flow.sent() - before;
+        bed.ringside().start_in(folder);
+    });
+    let done = echoes.end();
+    assert!(gone > 100, "{gone} were sent while it was away");
+    flow.all_came_but(lost_by_kernel(&bed) - by_kernel);
+    assert!(done.out.contains(" 0% packet loss"), "{done:#?}");
 }
 
 /// In network 42 the first tenant may begin connections to two ports of the second, and nothing else.

@@ -1,0 +1,95 @@
+//! What the fast path has of the connections.
+
+use std::sync::atomic::Ordering;
+
+use super::Conntrack;
+use super::entry::{Connection, ConnectionId, Entry, HANDED_OVER, ONLY_ANSWERS};
+use super::state::State;
+
+impl Conntrack {
+    /// Sets how many connections that are [`State::is_brief`] may be in the fast path: none, unless this
+    /// was called.
+    pub fn limit_brief(&self, most: u32) {
+        self.most_brief.store(most, Ordering::Relaxed);
+    }
+
+    /// Returns how many of the fast path's connections are [`State::is_brief`], and how many may.
+    #[must_use]
+    pub fn brief(&self) -> (u32, u32) {
+        (
+            self.brief.load(Ordering::Relaxed),
+            self.most_brief.load(Ordering::Relaxed),
+        )
+    }
+
+    /// Marks a connection as one whose packets go through the fast path from now on, and returns it. To
+    /// be called before they do. None, and nothing has changed, if it is gone, or not one that may.
+    #[must_use]
+    pub fn hand_over(&self, connection: ConnectionId) -> Option<Connection> {
+        self.with(connection, |part, slot| {
+            let mut entry = part.entry(slot);
+            let may = match entry.state {
+                State::ResetSeen => false,
+                state if state.is_brief() => self.may_carry_brief(&entry),
+                state => state.is_open(),
+            };
+            if !may {
+                return None;
+            }
+            self.set_handed_over(&mut entry, true);
+            entry.tcp.stop_checking();
+            part.put(slot, &entry);
+            Some(entry.tell(connection))
+        })
+    }
+
+    /// Marks a connection as one that the fast path had no room for, or has no longer.
+    pub fn take_back(&self, connection: ConnectionId) {
+        _ = self.with(connection, |part, slot| {
+            let mut entry = part.entry(slot);
+            self.set_handed_over(&mut entry, false);
+            part.put(slot, &entry);
+            Some(())
+        });
+    }
+
+    /// True if the fast path has a brief connection, or may have it.
+    pub(super) fn may_carry_brief(&self, entry: &Entry) -> bool {
+        let (brief, most) = self.brief();
+        entry.marks & HANDED_OVER != 0 || (entry.marks & ONLY_ANSWERS == 0 && brief < most)
+    }
+
+    /// Marks whether the fast path has a connection; it is not put back yet.
+    fn set_handed_over(&self, entry: &mut Entry, handed_over: bool) {
+        let was_brief = entry.is_carried_brief();
+        if handed_over {
+            entry.marks |= HANDED_OVER;
+        } else {
+            entry.marks &= !HANDED_OVER;
+        }
+        self.count_brief(was_brief, entry.is_carried_brief());
+    }
+
+    pub(super) fn count_brief(&self, before: bool, after: bool) {
+        match (before, after) {
+            (false, true) => _ = self.brief.fetch_add(1, Ordering::Relaxed),
+            (true, false) => _ = self.brief.fetch_sub(1, Ordering::Relaxed),
+            _ => {}
+        }
+    }
+
+    /// Notes when the fast path has sent on a packet of a connection, in nanoseconds. False if the
+    /// connection is gone: then what was handed over has to be let go.
+    #[must_use]
+    pub fn touch(&self, connection: ConnectionId, seen: u64) -> bool {
+        self.with(connection, |part, slot| {
+            let mut entry = part.entry(slot);
+            let alive = entry.state == State::ResetSeen && seen > entry.seen;
+            let state = if alive { State::Established } else { entry.state };
+            self.refresh(part, slot, &mut entry, state, seen);
+            part.put(slot, &entry);
+            Some(())
+        })
+        .is_some()
+    }
+}
