@@ -23,8 +23,8 @@
 //! attaches is a `bpf_link`: dropping the [`Link`], or the end of the process in any way, detaches
 //! it.
 //!
-//! ARP and IPv6 neighbour discovery reach the host through all of them, with the three exceptions
-//! that say so: [`Filter::Wire`], [`Neighbours::Drop`] and [`IngressDrop`].
+//! ARP and IPv6 neighbour discovery reach the host through all of them, with the exceptions that
+//! say so: [`Filter::Wire`], [`PacketMatch::arp`], [`Neighbours::Drop`] and [`IngressDrop`].
 #![deny(unsafe_code)]
 
 mod attach;
@@ -53,8 +53,9 @@ mod xsk;
 pub use attach::{Link, Verdict, XdpMode, dry_run};
 pub use error::{Error, Result};
 pub use events::{XdpEvent, XdpEventKind, XdpEvents};
-pub use filter::{Filter, ParseFilterError};
+pub use filter::{Filter, MatchError, PacketMatch, ParseFilterError};
 pub use generate::{Generator, GeneratorOptions, Sent};
+pub use ipnet::IpNet;
 pub use landing::{Landing, LandingClass, LandingFor, Landings};
 pub use redirect::{RedirectLosses, RedirectLost, Redirected, Redirector};
 pub use reflect::{ProbeMarks, Reflect, Reflector};

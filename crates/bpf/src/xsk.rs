@@ -20,7 +20,8 @@ use self::variant::{Access, NAME, NIC_NAME, Wanted};
 ///
 /// It works attached natively and generically. Packets that the [`Filter`] does not want, that
 /// contradict themselves, or whose queue has no socket go up to the kernel's stack and are counted;
-/// ARP and IPv6 neighbour discovery always go up, except with [`Filter::Wire`].
+/// ARP and IPv6 neighbour discovery go up, except with [`Filter::Wire`] and
+/// [`PacketMatch::arp`](crate::PacketMatch::arp).
 ///
 /// Attaching it and filling the XSKMAP is the owner's work, through the two descriptors. Packets in
 /// several frames (multi-buffer, Linux 6.6) need a program that was loaded for them

@@ -117,8 +117,12 @@ pub struct rsd_options {
     pub stall_timeout_ns: u64,
     /// Nanoseconds for which a queue that is in use is tried again when opening; two seconds, and 30 for one that no socket is bound to.
     pub busy_timeout_ns: u64,
-    /// Which packets Ringside's own program takes: "all", "none", "udp:PORT", "echo:PORT", "ethertype:0xHEX", "wire"; NULL is all. ARP
-    /// and IPv6 neighbour discovery go to the kernel with all but the last.
+    /// Which packets Ringside's own program takes: "all", "none", "udp:PORT", "echo:PORT",
+    /// "ethertype:0xHEX", "wire"; NULL is all. Or terms with commas: "dst:ADDRESS", "src:ADDRESS",
+    /// "tcp:PORT", "udp:PORT", "icmp" and "arp". An address may be a prefix ("192.0.2.0/24"), a
+    /// port a range ("8000-8099"); terms of one kind are alternatives. ARP and IPv6 neighbour
+    /// discovery go to the kernel, except with "wire", and with "arp" those about the dst
+    /// addresses, which must not be the host's.
     pub filter: *const c_char,
     /// A BPF object file with an XDP program and an XSKMAP, instead of Ringside's own.
     pub program_file: *const c_char,

@@ -160,6 +160,8 @@ Examples:
   ringside rx eth0 -t 10 --json                ten seconds, result as JSON
   ringside rx eth0 -q 0,2 --cpus 4,5           two queues, a pinned thread each
   ringside rx eth0 --filter udp:4789           only VXLAN; everything else goes up the stack
+  ringside rx eth0 --filter dst:192.0.2.0/24,tcp:443,tcp:8000-8099
+  ringside rx eth0 --filter dst:192.0.2.10,arp  an address that this host does not have
   ringside rx eth0 --mode zero-copy            zero-copy, or an error: never a silent step down
   ringside rx eth0 --wait busy-poll --busy-poll-budget 64
   ringside rx eth0 --multi-buffer --frames 4096  jumbo frames, each in several frames of the UMEM
@@ -177,8 +179,10 @@ pub(crate) struct RxArgs {
     pub(crate) port: PortArgs,
     #[command(flatten)]
     pub(crate) run: RunArgs,
-    /// Packets to take: all, none, udp:PORT, ethertype:0xHEX, or wire for really all; the others, and ARP and IPv6 neighbour discovery always,
-    /// go up the kernel's stack
+    /// Packets to take: all, none, udp:PORT, echo:PORT, ethertype:0xHEX, wire for really all, or terms
+    /// with commas: dst:ADDRESS, src:ADDRESS, tcp:PORT, udp:PORT, icmp, and arp for ARP and IPv6
+    /// neighbour discovery about the dst addresses; an address may be a prefix, and a port a range.
+    /// The others go up the kernel's stack, and so do all other ARP and neighbour discovery
     #[arg(long, default_value = "all")]
     pub(crate) filter: Filter,
     /// Read every byte of every packet, as an application would

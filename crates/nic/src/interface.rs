@@ -188,6 +188,19 @@ impl Interface {
     /// When the kernel does not answer.
     #[doc(alias = "RTM_GETADDR")]
     pub fn addresses(&self) -> Result<Vec<InterfaceAddress>> {
+        let mut addresses = self.host_addresses()?;
+        addresses.retain(|(index, _)| *index == self.index);
+        Ok(addresses.into_iter().map(|(_, entry)| entry).collect())
+    }
+
+    /// The IP addresses of all interfaces in this one's network namespace, IPv4 first, each with
+    /// its interface's index.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not answer.
+    #[doc(alias = "RTM_GETADDR")]
+    pub fn host_addresses(&self) -> Result<Vec<(u32, InterfaceAddress)>> {
         let operation = "read the addresses";
         self.check_namespace(operation)?;
         let answers = Socket::route()
@@ -197,15 +210,17 @@ impl Interface {
         let mut addresses: Vec<_> = answers
             .into_iter()
             .filter_map(|answer| match answer {
-                RouteNetlinkMessage::NewAddress(message) if message.header.index == self.index => own_address(&message)
-                    .map(|address| InterfaceAddress {
-                        address,
+                RouteNetlinkMessage::NewAddress(message) => {
+                    let entry = InterfaceAddress {
+                        address: own_address(&message)?,
                         prefix_len: message.header.prefix_len,
-                    }),
+                    };
+                    Some((message.header.index, entry))
+                }
                 _ => None,
             })
             .collect();
-        addresses.sort_by_key(|entry| entry.address);
+        addresses.sort_by_key(|(_, entry)| entry.address);
         Ok(addresses)
     }
 

@@ -4,8 +4,8 @@
 //! cargo run --release -p ringside-xsk --example reflect -- eth0 ethertype:0x88b5 10
 //! ```
 //!
-//! The second argument is what to take from the interface: `all`, `udp:PORT` or `ethertype:0xHEX`; the third is for how
-//! many seconds.
+//! The second argument is what to take from the interface: `all`, `udp:PORT` or any other filter
+//! (see the README); the third is for how many seconds.
 
 use std::error::Error;
 use std::process::ExitCode;

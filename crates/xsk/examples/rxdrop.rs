@@ -4,8 +4,8 @@
 //! cargo run --release -p ringside-xsk --example rxdrop -- eth0 udp:4789 10
 //! ```
 //!
-//! The second argument is what to take from the interface: `all`, `udp:PORT` or `ethertype:0xHEX`; everything else, and
-//! ARP and IPv6 neighbour discovery always, goes up to the kernel. The third is for how many seconds.
+//! The second argument is what to take from the interface: `all`, `udp:PORT` or any other filter
+//! (see the README); the kernel keeps the others. The third is for how many seconds.
 
 use std::error::Error;
 use std::process::ExitCode;

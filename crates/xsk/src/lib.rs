@@ -64,9 +64,9 @@ pub use mmap::Pages;
 pub use mode::{Mode, Path};
 pub use options::{BusyPoll, Direction, QueueOptions};
 pub use port::{Port, PortBuilder, PortGuard, ThreadedNapi};
-#[cfg(feature = "attach")]
-pub use program::Filter;
 pub use program::{AttachMode, AttachedProgram, Program, XdpLink, XskMap};
+#[cfg(feature = "attach")]
+pub use program::{Filter, IpNet, MatchError, PacketMatch};
 pub use queue::{Queue, QueueBuilder, SendError, StatsReader};
 pub use report::{NicReport, PortReport, ProgramReport, QueueReport};
 #[cfg(feature = "attach")]

@@ -226,8 +226,12 @@ impl PortBuilder {
         self
     }
 
-    /// Packets that our XDP program gives to the sockets. Default all, except ARP and IPv6 neighbour discovery
-    /// ([`Filter::Wire`] takes these, too).
+    /// Packets that our XDP program gives to the sockets. Default all, except ARP and IPv6
+    /// neighbour discovery. [`PacketMatch::arp`](crate::PacketMatch::arp) takes those about
+    /// addresses that are not the host's, and [`Filter::Wire`] all of them.
+    ///
+    /// [`open`](Self::open) refuses a filter that takes ARP or neighbour discovery of an address
+    /// that the host has at that time.
     #[cfg(feature = "attach")]
     #[must_use]
     pub fn filter(self, filter: Filter) -> Self {

@@ -7,7 +7,7 @@ use ringside_nic::Interface;
 use rustix::io::Errno;
 
 #[cfg(feature = "attach")]
-pub use ringside_bpf::Filter;
+pub use ringside_bpf::{Filter, IpNet, MatchError, PacketMatch};
 
 use crate::conflict;
 use crate::error::Error;
@@ -17,11 +17,16 @@ use crate::queue::Queue;
 use crate::sys;
 
 /// Which XDP program a [`Port`](crate::Port) uses.
+#[cfg_attr(
+    feature = "attach",
+    expect(clippy::large_enum_variant, reason = "a filter is handled once for each port")
+)]
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Program {
-    /// Ringside's own: packets that match the filter go to the socket of their queue, everything else, and ARP and IPv6
-    /// neighbour discovery always ([`Filter::Wire`] apart), goes up the kernel's stack. Linux 5.9 (bpf_link).
+    /// Ringside's own: packets that match the filter go to the socket of their queue. Everything
+    /// else goes up the kernel's stack, and so do ARP and IPv6 neighbour discovery, except with
+    /// [`Filter::Wire`] and [`PacketMatch::arp`]. Linux 5.9 (bpf_link).
     #[cfg(feature = "attach")]
     Ringside(Filter),
     /// A loaded program of the caller's, which the port attaches, and its XSKMAP, which the port fills.

@@ -401,6 +401,54 @@ mod imp {
                 Self::WANTED
             }
         }
+        #[derive(Debug, Copy, Clone, Eq, PartialEq)]
+        #[repr(transparent)]
+        pub struct parsed(pub u32);
+        #[allow(non_upper_case_globals)]
+        impl parsed {
+            pub const PARSED: Self = Self(0);
+            pub const OTHER: Self = Self(1);
+            pub const MALFORMED: Self = Self(2);
+            pub const ELSEWHERE: Self = Self(3);
+        }
+        impl Default for parsed {
+            fn default() -> Self {
+                Self::PARSED
+            }
+        }
+        #[derive(Debug, Default, Copy, Clone)]
+        #[repr(C)]
+        pub struct match_prefixes {
+            pub count: u64,
+            pub list: [match_prefix; 16],
+        }
+        #[derive(Debug, Default, Copy, Clone)]
+        #[repr(C)]
+        pub struct match_prefix {
+            pub address: match_address,
+            pub high_mask: u64,
+            pub low_mask: u64,
+        }
+        #[derive(Debug, Default, Copy, Clone)]
+        #[repr(C)]
+        pub struct match_address {
+            pub high: u64,
+            pub low: u64,
+            pub version: u64,
+        }
+        #[derive(Debug, Default, Copy, Clone)]
+        #[repr(C)]
+        pub struct match_ranges {
+            pub count: u32,
+            pub list: [match_range; 16],
+        }
+        #[derive(Debug, Default, Copy, Clone)]
+        #[repr(C)]
+        pub struct match_range {
+            pub protocol: u32,
+            pub first: u16,
+            pub last: u16,
+        }
         #[derive(Debug, Default, Copy, Clone)]
         #[repr(C)]
         pub struct ringside_rx {
@@ -430,10 +478,14 @@ mod imp {
         #[derive(Debug, Copy, Clone)]
         #[repr(C)]
         pub struct rodata {
+            pub match_dst: match_prefixes,
+            pub match_src: match_prefixes,
+            pub match_ports: match_ranges,
+            pub match_icmp: u32,
+            pub match_arp: u32,
             pub filter_kind: u32,
             pub filter_value: u32,
             pub queue_count: u32,
-            __pad_12: [u8; 4],
             pub hints_wanted: ringside_rx,
             pub nic_hints_wanted: ringside_nic,
         }

@@ -1,6 +1,7 @@
 //! The variants of the steering program: for any device or for one, by packet pointers or by helpers.
 
 use std::mem::MaybeUninit;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use libbpf_rs::Program;
@@ -62,6 +63,27 @@ macro_rules! load {
             }
             let $constants = open.maps.rodata_data.as_deref_mut().expect("steer.h has constants");
             ($constants.filter_kind, $constants.filter_value) = wanted.filter.constants();
+            if let Filter::Match(packets) = wanted.filter {
+                for (list, prefixes) in [
+                    (&mut $constants.match_dst, packets.dst),
+                    (&mut $constants.match_src, packets.src),
+                ] {
+                    for (entry, prefix) in list.list.iter_mut().zip(prefixes.iter()) {
+                        entry.address.version = if prefix.addr().is_ipv4() { 4 } else { 6 };
+                        [entry.address.high, entry.address.low] = words(prefix.addr());
+                        [entry.high_mask, entry.low_mask] = words(prefix.netmask());
+                        list.count += 1;
+                    }
+                }
+                let ranges = &mut $constants.match_ports;
+                for (entry, ports) in ranges.list.iter_mut().zip(packets.ports.iter()) {
+                    entry.protocol = ports.protocol.into();
+                    (entry.first, entry.last) = (ports.first, ports.last);
+                    ranges.count += 1;
+                }
+                $constants.match_icmp = packets.icmp.into();
+                $constants.match_arp = packets.arp.into();
+            }
             $constants.queue_count = wanted.queues;
             if let Some(hints) = wanted.hints {
                 $constants.hints_wanted.btf_id = hints.id;
@@ -138,4 +160,16 @@ impl Wanted<'_> {
             ),
         }
     }
+}
+
+/// An address as `struct match_address` of match.h has it.
+fn words(address: IpAddr) -> [u64; 2] {
+    let mut octets = [0; 16];
+    match address {
+        IpAddr::V4(address) => octets[..4].copy_from_slice(&address.octets()),
+        IpAddr::V6(address) => octets = address.octets(),
+    }
+    let (words, _) = octets.as_chunks::<4>();
+    let [a, b, c, d] = std::array::from_fn(|at| u64::from(u32::from_ne_bytes(words[at])));
+    [a | b << 32, c | d << 32]
 }

@@ -6,6 +6,7 @@ mod dropping;
 mod events;
 mod gateway;
 mod generator;
+mod matching;
 mod metadata;
 mod redirecting;
 mod reflecting;

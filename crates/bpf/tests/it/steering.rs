@@ -6,7 +6,7 @@ use ringside_bpf::{Error, Filter, QueueCounters, Verdict, XskProgram, dry_run};
 
 /// The counter that a packet is expected in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Expect {
+pub(crate) enum Expect {
     /// Wanted: without a socket it goes up as unbound.
     Wanted,
     Filtered,
@@ -17,7 +17,7 @@ enum Expect {
 use Expect::{Filtered, Malformed, Neighbour, Wanted};
 
 impl Expect {
-    fn counters(self) -> [u64; 4] {
+    pub(crate) fn counters(self) -> [u64; 4] {
         match self {
             Wanted => [1, 0, 0, 0],
             Filtered => [0, 1, 0, 0],
@@ -28,7 +28,7 @@ impl Expect {
 }
 
 /// In the order of [`Expect::counters`].
-fn passed(seen: &QueueCounters) -> [u64; 4] {
+pub(crate) fn passed(seen: &QueueCounters) -> [u64; 4] {
     [
         seen.passed_unbound,
         seen.passed_filter,
@@ -38,7 +38,7 @@ fn passed(seen: &QueueCounters) -> [u64; 4] {
 }
 
 /// Both programs: each verdict has to be the same.
-fn both(queues: u32, filter: Filter) -> [XskProgram; 2] {
+pub(crate) fn both(queues: u32, filter: Filter) -> [XskProgram; 2] {
     let load = || XskProgram::load(queues, filter).unwrap();
     let programs = [load(), with_only(LEAST, load)];
     assert_eq!(

@@ -338,8 +338,12 @@ typedef struct rsd_options {
     uint64_t stall_timeout_ns;
     // Nanoseconds for which a queue that is in use is tried again when opening; two seconds, and 30 for one that no socket is bound to.
     uint64_t busy_timeout_ns;
-    // Which packets Ringside's own program takes: "all", "none", "udp:PORT", "echo:PORT", "ethertype:0xHEX", "wire"; NULL is all. ARP
-    // and IPv6 neighbour discovery go to the kernel with all but the last.
+    // Which packets Ringside's own program takes: "all", "none", "udp:PORT", "echo:PORT",
+    // "ethertype:0xHEX", "wire"; NULL is all. Or terms with commas: "dst:ADDRESS", "src:ADDRESS",
+    // "tcp:PORT", "udp:PORT", "icmp" and "arp". An address may be a prefix ("192.0.2.0/24"), a
+    // port a range ("8000-8099"); terms of one kind are alternatives. ARP and IPv6 neighbour
+    // discovery go to the kernel, except with "wire", and with "arp" those about the dst
+    // addresses, which must not be the host's.
     const char *filter;
     // A BPF object file with an XDP program and an XSKMAP, instead of Ringside's own.
     const char *program_file;

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use super::guard::PortGuard;
 use super::ladder::{Ladder, Opened};
 #[cfg(feature = "attach")]
-use super::own::Wanted;
+use super::own::{Wanted, spare_host};
 use super::{Loaded, OpenQueues, Port, PortBuilder};
 use crate::conflict;
 use crate::error::Error;
@@ -104,6 +104,10 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
                 state.hardware_type
             ),
         });
+    }
+    #[cfg(feature = "attach")]
+    if let Program::Ringside(filter) = &program {
+        spare_host(&interface, *filter)?;
     }
     if first_place != 0 && !matches!(program, Program::Custom { .. } | Program::Attached { .. }) {
         return Err(Error::Setting {

@@ -1,6 +1,7 @@
 //! Ringside's own program: the variant that asks the NIC's driver, for one device, and the one for any.
 
 use std::cell::OnceCell;
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
 use ringside_bpf::{NicHints, XskHints, XskProgram};
@@ -14,6 +15,31 @@ use crate::report::NicReport;
 
 /// Generic XDP runs behind the driver: <https://elixir.bootlin.com/linux/v6.18/C/ident/dev_xdp_attach>
 const GENERIC: &str = "generic XDP runs behind the driver, which cannot be asked any more";
+
+/// Refuses a filter that takes the ARP or neighbour discovery of an address of this host, which
+/// would not be reached any more.
+pub(super) fn spare_host(interface: &Interface, filter: Filter) -> Result<(), Error> {
+    let Filter::Match(packets) = filter else {
+        return Ok(());
+    };
+    let is_taken = |address: IpAddr| !address.is_loopback() && packets.arp_for(address).is_some();
+    let addresses = interface.host_addresses()?;
+    let Some((index, taken)) = addresses.iter().find(|(_, entry)| is_taken(entry.address)) else {
+        return Ok(());
+    };
+    let holder = Interface::by_index(*index);
+    let holder = holder.map_or_else(|_| format!("interface {index}"), |it| it.name().to_owned());
+    Err(Error::Setting {
+        setting: "filter",
+        value: filter.to_string(),
+        reason: format!(
+            "{} is an address of this host ({holder}), which would no longer answer ARP and \
+             neighbour discovery for it: give the sockets an address that the host does not have, \
+             or leave arp out",
+            taken.address
+        ),
+    })
+}
 
 /// What the program has to do.
 pub(super) struct Wanted<'a> {

@@ -23,6 +23,7 @@ mod misuse;
 mod mtu;
 mod nic_hints;
 mod no_allocation;
+mod own_address;
 mod parts;
 mod privileges;
 mod refused;

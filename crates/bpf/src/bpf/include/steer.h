@@ -5,13 +5,15 @@
  * The file that includes this says what is put in front of packets: tell().
  *
  * What is not wanted, not understood, or has no socket goes up to the kernel,
- * and so do ARP and IPv6 neighbour discovery whatever the filter says: a host
- * with this program attached stays reachable. But for FILTER_WIRE: those who ask
- * through a wire do not ask the host in the middle.
+ * and so do ARP and IPv6 neighbour discovery: a host with this program attached
+ * stays reachable. FILTER_WIRE takes these, too: those who ask through a wire do
+ * not ask the host in the middle. FILTER_MATCH takes those about addresses that
+ * are not the host's, if match_arp is set.
  */
 #ifndef RINGSIDE_STEER_H
 #define RINGSIDE_STEER_H
 
+#include "match.h"
 #include "parse.h"
 #include "ringside/hints.h"
 
@@ -22,6 +24,7 @@ enum filter {
 	FILTER_ETHERTYPE,
 	FILTER_ECHO,
 	FILTER_WIRE,
+	FILTER_MATCH,
 };
 
 /*
@@ -94,8 +97,11 @@ static __always_inline enum verdict classify(struct xdp_md *ctx, enum access acc
 	if (parse_ethernet(&cur, &outer, &inner) != PARSED)
 		return BROKEN;
 	found = parse_neighbour(cur, inner);
-	if (found == PARSED)
+	if (found == PARSED) {
+		if (filter_kind == FILTER_MATCH && match_arp && match(ctx, access, 1) == PARSED)
+			return WANTED;
 		return NEIGHBOUR;
+	}
 	if (found == ELSEWHERE)
 		return UNDECIDED;
 	if (found == MALFORMED || contradicts_itself(cur, inner))
@@ -109,6 +115,14 @@ static __always_inline enum verdict classify(struct xdp_md *ctx, enum access acc
 		__be16 wanted = bpf_htons((__u16)filter_value);
 
 		return outer == wanted || inner == wanted ? WANTED : NOT_WANTED;
+	}
+	if (filter_kind == FILTER_MATCH) {
+		found = match(ctx, access, 0);
+		if (found == ELSEWHERE)
+			return UNDECIDED;
+		if (found == MALFORMED)
+			return BROKEN;
+		return found == PARSED ? WANTED : NOT_WANTED;
 	}
 	found = parse_ip(&cur, inner, &content);
 	if (found == ELSEWHERE)

@@ -78,6 +78,28 @@ pub(crate) fn udp(port: u16, payload: &[u8]) -> Vec<u8> {
     datagram
 }
 
+/// A header without options, from port 1000, without a checksum.
+pub(crate) fn tcp(port: u16) -> Vec<u8> {
+    let ports = [1000u16.to_be_bytes(), port.to_be_bytes()].concat();
+    [&ports[..], &[0; 8], &[5 << 4, 2, 255, 255, 0, 0, 0, 0]].concat()
+}
+
+/// About the hosts of [`ipv4`]'s network.
+pub(crate) fn arp(operation: u8, sender: u8, target: u8) -> Vec<u8> {
+    let head = [0, 1, 8, 0, 6, 4, 0, operation];
+    let sender = [&LEFT[..], &[10, 77, 0, sender]].concat();
+    [&head[..], &sender, &[0; 6], &[10, 77, 0, target]].concat()
+}
+
+/// Neighbour solicitation or advertisement to any address of [`ipv6`]'s network, or to a group.
+pub(crate) fn neighbour(kind: u8, destination: [u8; 2], host: u8, target: u8) -> Vec<u8> {
+    let mut message = icmpv6(kind);
+    (message[8], message[9], message[23]) = (0xfd, 0x77, target);
+    let mut packet = ipv6(ICMPV6, &message);
+    (packet[24], packet[25], packet[39]) = (destination[0], destination[1], host);
+    packet
+}
+
 pub(crate) fn icmpv6(kind: u8) -> Vec<u8> {
     let mut message = vec![0; 24];
     message[0] = kind;

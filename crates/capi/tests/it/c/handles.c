@@ -123,6 +123,10 @@ static void options(void)
 	OPTIONS(RSD_EINVAL, "queue_count", options.queue_count = 1);
 	OPTIONS(RSD_EINVAL, "queue_count", options.queues = &queue);
 	OPTIONS(RSD_EINVAL, "filter", options.filter = "sometimes");
+	OPTIONS(RSD_EINVAL, "from 1 to 65535", options.filter = "tcp:0,udp:53");
+	OPTIONS(RSD_EINVAL, "write 192.0.2.0/24", options.filter = "dst:192.0.2.1/24");
+	OPTIONS(RSD_EINVAL, "given twice", options.filter = "dst:::1,dst:::1");
+	OPTIONS(RSD_EINVAL, "add dst:ADDRESS", options.filter = "tcp:80,arp");
 	OPTIONS(RSD_EINVAL, "only one of", options.filter = "all"; options.program_file = "x.o");
 	OPTIONS(RSD_EINVAL, "program_name", options.program_name = "x");
 	OPTIONS(RSD_EPROG, "/no/such.o", options.program_file = "/no/such.o");

@@ -119,8 +119,15 @@ mod inside {
     #[ignore = "debian_12s_kernel_takes_the_programs runs it in a guest"]
     fn those_that_steer() {
         let hints = XskHints { id: 1, mark: 0 };
+        let sixteen = |term: fn(u8) -> String| (0..16).map(term).collect::<Vec<_>>().join(",");
+        let full = [
+            sixteen(|n| format!("dst:2001:db8::{n:x}")),
+            sixteen(|n| format!("src:2001:db8::{n:x}00/120")),
+            sixteen(|n| format!("tcp:{}", 80 + u32::from(n))),
+        ];
+        let full = format!("{},icmp,arp", full.join(","));
         let load = move || {
-            for filter in ["all", "wire", "udp:7"] {
+            for filter in ["all", "wire", "udp:7", "tcp:80", "dst:192.0.2.7,arp", &full] {
                 let filter = filter.parse::<Filter>().expect("a filter");
                 XskProgram::load(2, filter).expect("taken");
             }
