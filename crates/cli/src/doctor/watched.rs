@@ -45,12 +45,13 @@ enum Told {
 /// What can be known to make no sense is refused before anything is touched.
 pub(super) fn check(interface: &Interface, args: &Args) -> Result<()> {
     if !args.own_connection
-        && let Some(server) = session::own_connection(interface)?
+        && let Some(own) = session::own_connection(interface)?
     {
         bail!(
-            "{interface} carries the SSH connection of this login ({server}), and loading an XDP program may reset the NIC: \
-             choose another interface, or allow it with --own-connection (only the test's own packets are taken, and it \
-             ends after {} s whatever happens)",
+            "{interface} carries the SSH connection of this login ({}), and loading an XDP program \
+             may reset the NIC: choose another interface, or allow it with --own-connection (only \
+             the test's own packets are taken, and it ends after {} s whatever happens)",
+            own.server.ip(),
             args.deadline.as_secs_f64()
         );
     }

@@ -1,6 +1,6 @@
 //! Opening a command's port: everything that can be known to fail is told before anything is touched.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -149,26 +149,44 @@ fn ssh_connection() -> Option<String> {
     None
 }
 
-/// The host's end of the SSH connection of this login, if the interface carries it.
-pub(crate) fn own_connection(interface: &Interface) -> Result<Option<IpAddr>> {
-    let own = ssh_connection();
-    let server = own
-        .as_deref()
-        .and_then(|own| own.split(' ').nth(2)?.parse::<IpAddr>().ok());
-    let carried = match server {
-        Some(server) => interface.addresses()?.iter().any(|entry| entry.address == server),
-        None => false,
-    };
-    Ok(server.filter(|_| carried))
+/// The SSH connection of this login.
+#[derive(Clone, Copy)]
+pub(crate) struct OwnConnection {
+    client: IpAddr,
+    pub(crate) server: SocketAddr,
 }
 
-/// Taking every packet of the interface that carries this very login would end it.
+impl OwnConnection {
+    /// Parses `SSH_CONNECTION`: address and port of the client, address and port of the server.
+    fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split(' ');
+        // Link-local addresses have a scope.
+        let address = |word: &str| word.split('%').next()?.parse::<IpAddr>().ok();
+        let client = address(words.next()?)?;
+        let server = SocketAddr::new(address(words.nth(1)?)?, words.next()?.parse().ok()?);
+        Some(Self { client, server })
+    }
+}
+
+/// Returns the SSH connection of this login, if the interface carries it.
+pub(crate) fn own_connection(interface: &Interface) -> Result<Option<OwnConnection>> {
+    let Some(own) = ssh_connection().as_deref().and_then(OwnConnection::parse) else {
+        return Ok(None);
+    };
+    let addresses = interface.addresses()?;
+    let carried = addresses.iter().any(|entry| entry.address == own.server.ip());
+    Ok(Some(own).filter(|_| carried))
+}
+
+/// Refuses a filter that takes the packets of the connection by which the user is logged in.
 pub(crate) fn refuse_own_connection(interface: &Interface, filter: Filter) -> Result<()> {
-    let takes_tcp = matches!(filter, Filter::All | Filter::Wire | Filter::EtherType(0x0800 | 0x86dd));
-    if takes_tcp && let Some(server) = own_connection(interface)? {
+    if let Some(OwnConnection { client, server }) = own_connection(interface)?
+        && filter.takes_tcp(client, server)
+    {
         bail!(
-            "{interface} carries the SSH connection of this login ({server}), and filter {filter} would take its packets: \
-             choose another interface, or a filter such as udp:PORT"
+            "{interface} carries the SSH connection of this login ({}), and filter {filter} would \
+             take its packets: choose another interface, or a filter such as udp:PORT",
+            server.ip()
         );
     }
     Ok(())

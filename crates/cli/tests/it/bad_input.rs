@@ -356,6 +356,14 @@ fn nonsense_values() {
         ("rx {} --wait long".into(), "spin, poll, busy-poll"),
         ("rx {} --filter udp".into(), "--filter"),
         ("rx {} --filter udp:70000".into(), "--filter"),
+        ("rx {} --filter tcp:0".into(), "from 1 to 65535"),
+        ("fwd {} --filter tcp:80,tcp:80".into(), "tcp:80 is given twice"),
+        ("rx {} --filter dst:192.0.2.1/24".into(), "write 192.0.2.0/24"),
+        ("rx {} --filter tcp:80,arp".into(), "add dst:ADDRESS"),
+        (
+            format!("rx {{}} --filter dst:{},arp", lab.a.ipv4),
+            "is an address of this host (veth-a)",
+        ),
         ("echo {} --port 0".into(), "--port"),
         ("tx {}".into(), "no destination: use --to"),
         ("ping {}".into(), "no destination: use --to"),
@@ -486,15 +494,23 @@ fn the_own_login_is_spared() {
             .stdin(Stdio::null());
         Running::new(command).end()
     };
-    for command in ["rx {} -t 0.1", "fwd {} -t 0.1", "impair {},lo -t 0.1"] {
+    for command in [
+        "rx {} -t 0.1",
+        "fwd {} -t 0.1",
+        "impair {},lo -t 0.1",
+        "rx {} -t 0.1 --filter tcp:1-1023",
+        &format!("rx {{}} -t 0.1 --filter src:{},icmp,tcp:22", lab.b.ipv4),
+    ] {
         let message = attempt(command).refused();
         assert!(
             message.contains("carries the SSH connection of this login"),
             "{message}"
         );
     }
-    let done = attempt("rx {} -t 0.1 --filter udp:9");
-    assert!(done.bad().contains("nothing was sampled"), "{done:#?}");
+    for filter in ["udp:9", "tcp:23", "ethertype:0x86dd", "dst:192.0.2.1,arp"] {
+        let done = attempt(&format!("rx {{}} -t 0.1 --filter {filter}"));
+        assert!(done.bad().contains("nothing was sampled"), "{filter}: {done:#?}");
+    }
 }
 
 /// What a refused run could have pinned in the BPF file system.
