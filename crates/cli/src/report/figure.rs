@@ -11,6 +11,8 @@ const LEFT: f64 = 72.0;
 const RIGHT: f64 = 28.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 46.0;
+/// Width of a letter, in the widest usual font.
+const LETTER: f64 = 7.4;
 
 /// Colours of the style sheet; more lines than that begin anew, with dashes.
 const COLOURS: usize = 8;
@@ -150,10 +152,7 @@ pub(super) fn lines(title: &str, x: &Axis, y: &Axis, lines: &[Line]) -> Markup {
                     line.grid x1=(LEFT) x2=(WIDTH - RIGHT) y1=(px(down(tick))) y2=(px(down(tick))) {}
                     text.tick x=(LEFT - 6.0) y=(px(down(tick) + 4.0)) text-anchor="end" { ((y.write)(tick)) }
                 }
-                @for tick in x.scale.ticks() {
-                    line.grid x1=(px(across(tick))) x2=(px(across(tick))) y1=(TOP) y2=(HEIGHT - BOTTOM) {}
-                    text.tick x=(px(across(tick))) y=(HEIGHT - BOTTOM + 16.0) text-anchor="middle" { ((x.write)(tick)) }
-                }
+                (ticks_below(x.scale, x.write, across, [TOP, HEIGHT - BOTTOM]))
                 text.label x=((LEFT + WIDTH - RIGHT) / 2.0) y=(HEIGHT - 8.0) text-anchor="middle" { (x.label) }
                 text.label transform={ "translate(13 " ((TOP + HEIGHT - BOTTOM) / 2.0) ") rotate(-90)" } text-anchor="middle" { (y.label) }
                 @for (index, line) in lines.iter().enumerate() {
@@ -165,6 +164,47 @@ pub(super) fn lines(title: &str, x: &Axis, y: &Axis, lines: &[Line]) -> Markup {
             }
         }
     }
+}
+
+/// Draws the grid lines of a horizontal axis, with labels on as many as have room: all, every
+/// second, every third.
+pub(super) fn ticks_below(
+    scale: Scale,
+    write: fn(f64) -> String,
+    across: impl Fn(f64) -> f64,
+    [top, bottom]: [f64; 2],
+) -> Markup {
+    let ticks = scale.ticks().into_iter();
+    let ticks: Vec<(f64, String)> = ticks.map(|at| (across(at), write(at))).collect();
+    let every = label_every(&ticks);
+    html! {
+        @for (index, (x, label)) in ticks.iter().enumerate() {
+            line.grid x1=(px(*x)) x2=(px(*x)) y1=(top) y2=(bottom) {}
+            @if index % every == 0 {
+                text.tick x=(px(*x)) y=(bottom + 18.0) text-anchor="middle" { (label) }
+            }
+        }
+    }
+}
+
+/// Returns the width of the column of names in front of bars: as much as the longest takes.
+#[allow(clippy::cast_precision_loss, reason = "letters of a name")]
+pub(super) fn width_of_names<'n>(names: impl Iterator<Item = &'n str>) -> f64 {
+    let longest = names.map(|name| name.chars().count()).max().unwrap_or(0);
+    (longest as f64 * LETTER + 14.0).clamp(60.0, 240.0)
+}
+
+/// Returns the smallest step at which no two labels of a horizontal axis overlap.
+fn label_every(ticks: &[(f64, String)]) -> usize {
+    const GAP: f64 = 6.0;
+    #[allow(clippy::cast_precision_loss, reason = "letters of a label")]
+    let half = |label: &str| label.chars().count() as f64 * LETTER / 2.0;
+    let has_room = |step: &usize| {
+        let labelled: Vec<&(f64, String)> = ticks.iter().step_by(*step).collect();
+        let mut pairs = labelled.windows(2);
+        pairs.all(|pair| pair[1].0 - pair[0].0 >= half(&pair[0].1) + half(&pair[1].1) + GAP)
+    };
+    (1..ticks.len()).find(has_room).unwrap_or(ticks.len().max(1))
 }
 
 fn class(index: usize) -> String {
@@ -206,10 +246,7 @@ pub(super) fn bars(title: &str, label: &str, bars: &[Bar], write: fn(f64) -> Str
         bars.iter()
             .map(|bar| bar.between.map_or(bar.value, |(_, high)| high.max(bar.value))),
     );
-    // As wide as the longest name is likely to be.
-    let longest = bars.iter().map(|bar| bar.name.chars().count()).max().unwrap_or(0);
-    #[allow(clippy::cast_precision_loss, reason = "letters of a name")]
-    let name = (longest as f64 * 7.4 + 14.0).clamp(60.0, 240.0);
+    let name = width_of_names(bars.iter().map(|bar| bar.name.as_str()));
     let across = |value: f64| name + scale.at(value) * (WIDTH - name - NOTE);
     #[allow(clippy::cast_precision_loss, reason = "rows of a plot")]
     let rows: Vec<(f64, &Bar)> = bars
@@ -222,10 +259,7 @@ pub(super) fn bars(title: &str, label: &str, bars: &[Bar], write: fn(f64) -> Str
         figure {
             figcaption { (title) }
             svg viewBox={ "0 0 " (WIDTH) " " (bottom + BOTTOM) } role="img" aria-label={ (title) ": " (label) } {
-                @for tick in scale.ticks() {
-                    line.grid x1=(px(across(tick))) x2=(px(across(tick))) y1=(TOP) y2=(bottom) {}
-                    text.tick x=(px(across(tick))) y=(bottom + 16.0) text-anchor="middle" { (write(tick)) }
-                }
+                (ticks_below(scale, write, across, [TOP, bottom]))
                 @for (top, bar) in rows {
                     text.name x=(name - 6.0) y=(top + 19.0) text-anchor="end" { (bar.name) }
                     rect class=(if bar.is_base { "base" } else { "c0" }) x=(name) y=(top + 6.0) height="18" width=(px(across(bar.value) - name)) {
@@ -309,6 +343,17 @@ mod tests {
         // Nothing to show is no reason to fail.
         assert_eq!(Scale::from_zero(std::iter::empty()).ticks().len(), 5);
         assert!(!Scale::log(std::iter::empty()).ticks().is_empty());
+    }
+
+    #[test]
+    fn labels_that_would_overlap_are_left_out() {
+        let ticks = |step: f64| -> Vec<(f64, String)> {
+            let at = |number: i32| (f64::from(number) * step, format!("{number}.00 ms"));
+            (0..8).map(at).collect()
+        };
+        let every = [80.0, 40.0, 20.0, 1.0].map(|step| label_every(&ticks(step)));
+        assert_eq!(every, [1, 2, 3, 8]);
+        assert_eq!((label_every(&ticks(1.0)[..1]), label_every(&[])), (1, 1));
     }
 
     #[test]

@@ -36,7 +36,9 @@ pub(super) fn of(entry: &Entry) -> Markup {
                     (figures(entry))
                     (charts::of(&[entry]))
                     @if !foreign.set_up.is_empty() {
-                        details { summary { "Set-up" } table { @for (name, value) in &foreign.set_up { tr { th { (name) } td { (value) } } } } }
+                        details { summary { "Set-up" } div.wide { table {
+                            @for (name, value) in &foreign.set_up { tr { th { (name) } td { (value) } } }
+                        } } }
                     }
                 }
             }

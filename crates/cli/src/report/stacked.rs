@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::figure::{Scale, px};
+use super::figure::{self, Scale, px};
 use super::units;
 
 const WIDTH: f64 = 560.0;
@@ -34,21 +34,17 @@ impl Stack {
 }
 
 /// Bars of times, from zero, with what the colours stand for.
-#[allow(clippy::cast_precision_loss, reason = "letters of a name, rows of a plot")]
+#[allow(clippy::cast_precision_loss, reason = "rows of a plot")]
 pub(super) fn bars(title: &str, label: &str, stacks: &[Stack], legend: &[(&str, &str)]) -> Markup {
     let scale = Scale::from_zero(stacks.iter().map(Stack::whole));
-    let longest = stacks.iter().map(|stack| stack.name.chars().count()).max().unwrap_or(0);
-    let left = (longest as f64 * 7.4 + 14.0).clamp(60.0, 240.0);
+    let left = figure::width_of_names(stacks.iter().map(|stack| stack.name.as_str()));
     let across = |value: f64| left + scale.at(value) * (WIDTH - left - NOTE);
     let bottom = stacks.len() as f64 * ROW + TOP;
     html! {
         figure {
             figcaption { (title) }
             svg viewBox={ "0 0 " (WIDTH) " " (bottom + BELOW) } role="img" aria-label={ (title) ": " (label) } {
-                @for tick in scale.ticks() {
-                    line.grid x1=(px(across(tick))) x2=(px(across(tick))) y1=(TOP) y2=(bottom) {}
-                    text.tick x=(px(across(tick))) y=(bottom + 16.0) text-anchor="middle" { (super::figure::time(tick)) }
-                }
+                (figure::ticks_below(scale, figure::time, across, [TOP, bottom]))
                 @for (row, stack) in stacks.iter().enumerate() {
                     @let top = row as f64 * ROW + TOP;
                     text.name x=(left - 6.0) y=(top + 17.0) text-anchor="end" { (stack.name) }

@@ -290,19 +290,109 @@ fn a_page_that_errs_or_asks_would_be_seen() {
     );
 }
 
+/// A phone, a tablet and a desk.
+const WIDTHS: [u32; 3] = [400, 800, 1_400];
+
+fn published() -> Vec<PathBuf> {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let folders = [docs.clone(), docs.join("lab")];
+    let entries = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap());
+    let mut pages: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    pages.retain(|path| path.extension().is_some_and(|end| end == "html"));
+    pages.sort();
+    assert!(pages.len() >= 8, "{pages:?}");
+    pages
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem().unwrap().to_str().unwrap().to_owned()
+}
+
 #[test]
-fn it_fits_a_phone_and_paper() {
-    let folder = Folder::new("phone");
+fn pages_can_be_read_on_a_phone_a_tablet_and_a_desk() {
+    let folder = Folder::new("layout");
+    let Some(browser) = Browser::new(&folder.0) else {
+        return;
+    };
+    let files = all();
+    let together = folder.page(&files.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut pages = vec![("all fixtures".to_owned(), together)];
+    for file in files.iter().map(PathBuf::from).chain(labs()) {
+        pages.push((stem(&file), folder.page(&[file.to_str().unwrap()])));
+    }
+    let faults = browser.layout_faults(&pages, &WIDTHS);
+    assert_eq!(faults, [""; 0]);
+}
+
+/// Results of labs that were published.
+fn labs() -> Vec<PathBuf> {
+    let json = published().into_iter().map(|page| page.with_extension("json"));
+    json.filter(|path| path.exists()).collect()
+}
+
+#[test]
+fn published_pages_can_be_read_and_have_the_style_of_today() {
+    let folder = Folder::new("published");
+    let page = folder.page(&[&fixture("ping.json")]);
+    let style = |page: &str| -> String {
+        let (_, rest) = page.split_once("<style>").unwrap();
+        rest.split_once("</style>").unwrap().0.to_owned()
+    };
+    let pages: Vec<(String, String)> = published()
+        .iter()
+        .map(|path| (stem(path), fs::read_to_string(path).unwrap()))
+        .collect();
+    for (name, other) in &pages {
+        assert!(
+            style(other) == style(&page),
+            "{name}: make it again: it has an older style"
+        );
+    }
+    if let Some(browser) = Browser::new(&folder.0) {
+        assert_eq!(browser.layout_faults(&pages, &WIDTHS), [""; 0]);
+    }
+}
+
+#[test]
+fn a_page_that_cannot_be_read_would_be_seen() {
+    let folder = Folder::new("unreadable");
+    let Some(browser) = Browser::new(&folder.0) else {
+        return;
+    };
+    let lab = labs().into_iter().find(|path| stem(path) == "host-to-host").unwrap();
+    let lab = folder.page(&[lab.to_str().unwrap()]);
+    let with = |style: &str| lab.replace("</style>", &format!("{style}</style>"));
+    for (style, fault) in [
+        (
+            "th,th:first-child{overflow-wrap:anywhere;white-space:normal;min-width:0}",
+            "a name is broken: udp-wakeup",
+        ),
+        (".wide{overflow:visible}", "the page is "),
+        ("svg{min-width:0;width:250px}", "letters of a plot of 5.4 px"),
+        ("td{font-size:7px}", "letters of 7 px"),
+        ("svg text{font-size:30px}", "labels overlap: "),
+        (
+            "svg{max-width:none;margin-left:1px}svg text.name{transform:translateX(-60px)}",
+            "a label is cut: udp-wakeup",
+        ),
+    ] {
+        let faults = browser.layout_faults(&[("lab".to_owned(), with(style))], &[800]);
+        let fault = format!("lab at 800: {fault}");
+        assert!(
+            faults.iter().any(|text| text.starts_with(&fault)),
+            "{style}: no {fault:?} in {faults:?}"
+        );
+    }
+}
+
+#[test]
+fn it_prints() {
+    let folder = Folder::new("paper");
     let files = all();
     let page = folder.page(&files.iter().map(String::as_str).collect::<Vec<_>>());
     let Some(browser) = Browser::new(&folder.0) else {
         return;
     };
-    // A page that scrolls sideways as a whole cannot be read on a phone; tables scroll by themselves.
-    let wide = browser.scroll_width(&page, 500);
-    assert!(wide <= 500, "{wide} wide in a window of 500");
-    let control = browser.scroll_width("<!doctype html><title>x</title><div style='width:900px'>x</div>", 500);
-    assert!(control >= 900, "{control}");
     let pdf = browser.print(&page);
     assert!(pdf.starts_with(b"%PDF") && pdf.len() > 30_000, "{} bytes", pdf.len());
 }

@@ -98,25 +98,44 @@ impl Browser {
         }
     }
 
-    /// How wide the page is in a window of this width: more than the window if it scrolls sideways. Measured by a script, which
-    /// the page's own policy would not let run.
-    pub(crate) fn scroll_width(&self, page: &str, window: u32) -> u32 {
-        let policy = page
-            .find("<meta http-equiv")
-            .map(|at| (at, at + page[at..].find('>').unwrap() + 1));
-        let open = policy.map_or_else(
-            || page.to_owned(),
-            |(from, to)| format!("{}{}", &page[..from], &page[to..]),
+    /// Returns what cannot be read of pages at these widths, each with the page's name and the
+    /// width.
+    pub(crate) fn layout_faults(&self, pages: &[(String, String)], widths: &[u32]) -> Vec<String> {
+        const AUDIT: &str = include_str!("audit.js");
+        let frame = |(name, page): &(String, String), width: &u32| {
+            let source = page.replace('&', "&amp;").replace('"', "&quot;");
+            format!(
+                "<iframe title=\"{name} at {width}\" width={width} height=800 srcdoc=\"{source}\">\
+                 </iframe>"
+            )
+        };
+        let frames: String = pages
+            .iter()
+            .flat_map(|page| widths.iter().map(move |width| frame(page, width)))
+            .collect();
+        // The pages themselves run no script: the document around them looks into them.
+        let script = "onload = () => {
+            const look = frame => [frame.title + ' seen',
+                ...audit(frame.contentDocument).map(fault => frame.title + ': ' + fault)];
+            const all = [...document.querySelectorAll('iframe')].flatMap(look);
+            document.body.replaceChildren();
+            document.title = 'faults ' + encodeURIComponent(all.join('\\n')) + ' end'; };";
+        let around = format!(
+            "<!doctype html><meta charset=utf-8><title>x</title><style>iframe{{border:0}}</style>\
+             <script>{AUDIT}{script}</script><body>{frames}</body>"
         );
-        let script = "<script>onload=()=>document.title='w'+document.documentElement.scrollWidth+'w'</script>";
-        let server = Server::start(&(open + script));
-        let output = self.run(&[&format!("--window-size={window},800"), "--dump-dom", &server.address()]);
+        let server = Server::start(&around);
+        let output = self.run(&["--dump-dom", &server.address()]);
         let dom = String::from_utf8_lossy(&output.stdout).into_owned();
-        let title = dom
-            .split_once("<title>w")
-            .unwrap_or_else(|| panic!("no width: {dom:.500}"))
-            .1;
-        title.split_once('w').unwrap().0.parse().unwrap()
+        let faults = dom
+            .split_once("<title>faults ")
+            .and_then(|(_, rest)| Some(rest.split_once(" end</title>")?.0))
+            .unwrap_or_else(|| panic!("nothing was audited: {dom:.500}"));
+        let faults = percent_decoded(faults);
+        let lines = faults.lines();
+        let (seen, faults): (Vec<&str>, Vec<&str>) = lines.partition(|line| line.ends_with(" seen"));
+        assert_eq!(seen.len(), pages.len() * widths.len(), "{seen:?}");
+        faults.into_iter().map(str::to_owned).collect()
     }
 
     pub(crate) fn print(&self, page: &str) -> Vec<u8> {
@@ -168,6 +187,20 @@ impl Browser {
         }
         waiting.join().unwrap()
     }
+}
+
+/// Returns text that `encodeURIComponent` made ASCII.
+fn percent_decoded(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let [first, more @ ..] = rest {
+        let code = more.get(..2).filter(|_| *first == b'%');
+        let code = code.and_then(|code| std::str::from_utf8(code).ok());
+        let code = code.and_then(|code| u8::from_str_radix(code, 16).ok());
+        bytes.push(code.unwrap_or(*first));
+        rest = if code.is_some() { &more[2..] } else { more };
+    }
+    String::from_utf8(bytes).unwrap()
 }
 
 struct Server {
