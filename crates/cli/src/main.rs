@@ -88,7 +88,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "full")]
         Command::Delay(args) => done(delay::run(&args)),
         Command::Caps(args) => done(caps::run(&args)),
-        Command::Report(args) => done(report::run(&args)),
+        Command::Report(args) => report::run(&args),
         #[cfg(feature = "full")]
         Command::Search(mut args) => {
             done(serve::find(&mut args.port, &mut args.flow, &mut args.remote).and_then(|()| search::run(&args)))

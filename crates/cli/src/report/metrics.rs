@@ -19,6 +19,8 @@ pub(super) struct Metric {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Count,
+    Packets,
+    Ratio,
     PacketsPerSecond,
     BitsPerSecond,
     Nanoseconds,
@@ -28,7 +30,7 @@ pub(super) enum Kind {
 impl Metric {
     pub(super) fn new(name: impl Into<String>, value: f64, kind: Kind) -> Self {
         let more_is_better = match kind {
-            Kind::Count => None,
+            Kind::Count | Kind::Packets | Kind::Ratio => None,
             Kind::PacketsPerSecond | Kind::BitsPerSecond => Some(true),
             Kind::Nanoseconds | Kind::Percent => Some(false),
         };
@@ -43,7 +45,8 @@ impl Metric {
     /// With its unit.
     pub(super) fn written(&self) -> String {
         match self.kind {
-            Kind::Count => crate::output::count(self.value),
+            Kind::Count | Kind::Packets => crate::output::count(self.value),
+            Kind::Ratio => units::digits(self.value),
             Kind::PacketsPerSecond => format!("{}/s", units::short(self.value)),
             Kind::BitsPerSecond => {
                 let text = units::short(self.value);

@@ -2,8 +2,10 @@
 
 mod charts;
 mod entry;
+mod fail_if;
 mod far;
 mod figure;
+mod figures;
 mod foreign;
 mod lab;
 pub(crate) mod lab_stages;
@@ -22,6 +24,7 @@ pub(crate) mod units;
 mod words;
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
@@ -29,6 +32,7 @@ use ringside_measure::schema::Document;
 
 use crate::args::bad_value;
 use crate::output;
+use fail_if::Condition;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -36,6 +40,7 @@ Examples:
   ringside report before.json after.json -o diff.html   side by side, with the differences
   ringside report ours.json iperf3.json sockperf.log    beside iperf3 --json and sockperf --full-log
   ringside report compare.json -o compare.md       Markdown; .csv for a spreadsheet
+  ringside report before.json after.json --fail-if 'rtt.p50>+50%'   for CI: exit status 3 if that holds
   ringside ping eth0 --to 192.0.2.7 -t 5 --json | ringside report - --format markdown -o -";
 
 #[derive(Debug, clap::Args)]
@@ -53,6 +58,15 @@ pub(crate) struct Args {
     /// Title of the page
     #[arg(long, default_value = "Ringside report")]
     title: String,
+    /// Exit with status 3 if this holds: a figure, <, <=, > or >=, and a bound. `rtt.p99>50us`
+    /// compares with a value, `rtt.p99>+10%` with the first result, which is the baseline then.
+    /// Figures are those of the CSV, in small letters with dots; `*` stands for any text. Several
+    /// times for several conditions. Status 4: none holds, and one could not be judged
+    #[arg(long, value_name = "CONDITION")]
+    fail_if: Vec<Condition>,
+    /// With --fail-if, judge also results that are marked invalid
+    #[arg(long, requires = "fail_if")]
+    allow_invalid: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -92,13 +106,15 @@ impl Format {
     }
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+/// Writes the report, and judges the results by the conditions.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let format = match (args.format, &args.output) {
         (Some(format), _) => format,
         (None, Some(path)) => Format::of(path)?.unwrap_or(Format::Html),
         (None, None) => Format::Html,
     };
     let entries = entry::Entry::read_all(&args.files)?;
+    let verdict = fail_if::judge(&args.fail_if, &entries, args.allow_invalid)?;
     let text = match format {
         Format::Html => page::render(&args.title, &entries),
         Format::Markdown => plain::markdown(&args.title, &entries),
@@ -106,10 +122,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     };
     let path = args.output.clone().unwrap_or_else(|| PathBuf::from(format.file()));
     if path == Path::new("-") {
-        return output::print(&text);
+        output::print(&text)?;
+    } else {
+        let written = crate::files::write(&path, text);
+        written.with_context(|| format!("writing the report to {}", path.display()))?;
+        output::print(&format!("{}{}\n", summary(&entries), path.display()))?;
     }
-    crate::files::write(&path, text).with_context(|| format!("writing the report to {}", path.display()))?;
-    output::print(&format!("{}{}\n", summary(&entries), path.display()))
+    for sentence in &verdict.sentences {
+        output::note(sentence);
+    }
+    Ok(ExitCode::from(verdict.exit_status()))
 }
 
 /// The page of one result.

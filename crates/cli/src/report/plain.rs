@@ -7,7 +7,7 @@ use ringside_measure::schema::{Outcome, SweepResult, Table};
 
 use super::entry::{Content, Entry};
 use super::metrics::{self, Kind, Metric};
-use super::{section, settings, units, words};
+use super::{figures, section, settings, units, words};
 
 /// Summary and tables.
 pub(super) fn markdown(title: &str, entries: &[Entry]) -> String {
@@ -55,12 +55,12 @@ pub(super) fn markdown(title: &str, entries: &[Entry]) -> String {
         .filter(|(_, metrics)| !metrics.is_empty())
         .collect();
     if !with_figures.is_empty() {
-        figures(&mut out, &with_figures);
+        side_by_side(&mut out, &with_figures);
     }
     out
 }
 
-fn figures(out: &mut String, entries: &[(&Entry, Vec<Metric>)]) {
+fn side_by_side(out: &mut String, entries: &[(&Entry, Vec<Metric>)]) {
     _ = write!(out, "\n## Figures\n\n| |");
     for (entry, _) in entries {
         _ = write!(out, " {} |", cell(&entry.name));
@@ -169,85 +169,21 @@ fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace(['\n', '\r'], " ").replace('<', "&lt;")
 }
 
-/// A line a figure: result, figure, value, unit. Of a comparison a line a variant and figure.
+/// A line a figure: result, figure, value, unit.
 pub(super) fn csv(entries: &[Entry]) -> String {
     let mut out = "result,figure,value,unit\n".to_owned();
     for entry in entries {
-        for metric in entry.metrics() {
+        for metric in figures::of(entry) {
             line(&mut out, &entry.name, &metric.name, metric.value, unit(metric.kind));
-        }
-        let Content::Ours(document) = &entry.content else {
-            continue;
-        };
-        match &document.result {
-            Outcome::Compare(compare) => compare
-                .tables
-                .iter()
-                .for_each(|table| compared(&mut out, &entry.name, table)),
-            Outcome::Delay(delay) => {
-                for cell in &delay.cells {
-                    let Some(times) = cell.delay else { continue };
-                    let name = crate::delay::cell_name(cell.cell());
-                    for (figure, value) in times.figures().into_iter().chain(times.tail()) {
-                        if let Some(value) = value {
-                            line(&mut out, &entry.name, &format!("{name}: {figure}"), value, "ns");
-                        }
-                    }
-                }
-            }
-            Outcome::Sweep(sweep) => {
-                for knob in &sweep.knobs {
-                    for level in &knob.levels {
-                        let Some(ratio) = level.ratio_to_base else { continue };
-                        let name = format!("{} {}: {}, ratio", knob.name, level.level, sweep.objective);
-                        line(&mut out, &entry.name, &name, ratio.median, "1");
-                    }
-                }
-            }
-            Outcome::Trace(trace) => {
-                for (name, figure, value) in super::stages::figures(trace) {
-                    line(&mut out, &entry.name, &format!("{name}: {figure}"), value, "ns");
-                }
-            }
-            Outcome::Steer(steer) => {
-                for (name, packets) in super::steer::figures(steer) {
-                    line(&mut out, &entry.name, &name, packets, "packets");
-                }
-            }
-            Outcome::Lab(lab) => {
-                for (name, figure, value) in super::lab_stages::figures(lab) {
-                    line(&mut out, &entry.name, &format!("{name}: {figure}"), value, "ns");
-                }
-            }
-            Outcome::Run(_) | Outcome::Search(_) => {}
         }
     }
     out
 }
 
-fn compared(out: &mut String, name: &str, table: &Table) {
-    let what = format!("{}, {} bytes", words::operation(table.operation), table.frame_bytes);
-    for variant in &table.variants {
-        let figures = [
-            ("packets", variant.packets_pps.map(|figure| figure.median), "1/s"),
-            ("on the wire", variant.wire_bps.map(|figure| figure.median), "bit/s"),
-            ("lost", variant.loss_percent.map(|figure| figure.median), "%"),
-            ("CPU", variant.cpu_busy_percent.map(|figure| figure.median), "%"),
-            ("RTT p50", variant.rtt_p50_ns.map(|figure| figure.median), "ns"),
-            ("RTT p99", variant.rtt_p99_ns.map(|figure| figure.median), "ns"),
-            ("ratio", variant.ratio_to_base.map(|ratio| ratio.median), "1"),
-        ];
-        for (figure, value, unit) in figures {
-            if let Some(value) = value {
-                line(out, name, &format!("{what}: {}: {figure}", variant.name), value, unit);
-            }
-        }
-    }
-}
-
 fn unit(kind: Kind) -> &'static str {
     match kind {
-        Kind::Count => "1",
+        Kind::Count | Kind::Ratio => "1",
+        Kind::Packets => "packets",
         Kind::PacketsPerSecond => "1/s",
         Kind::BitsPerSecond => "bit/s",
         Kind::Nanoseconds => "ns",

@@ -1,6 +1,7 @@
 //! `ringside report`: what is in the page, what a browser makes of it, and what is refused.
 
 mod browser;
+mod fail_if;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -67,6 +68,14 @@ fn all() -> Vec<String> {
         "compare.json",
         "compare-aa.json",
         "sweep.json",
+        "rx.json",
+        "tx.json",
+        "echo.json",
+        "listener.json",
+        "search.json",
+        "delay.json",
+        "trace.json",
+        "steer.json",
         "iperf3.json",
         "sockperf.log",
     ]
