@@ -3,13 +3,17 @@
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
+use super::overrides::Overrides;
 use crate::args::OutputArgs;
 
 const EXAMPLES: &str = "\
 Examples:
   ringside lab list                            the studies that come with ringside, and the runs in ringside-lab
-  ringside lab check host-to-host              what a study would do
+  ringside lab show host-to-host               what a study does, for how long, and what it needs
+  ringside lab check host-to-host              the same, and whether it can be run here
   ringside lab run smoke                       a study by its name, into a new folder in ringside-lab
+  ringside lab run smoke --rounds 1 --turn 100ms --only udp   a part of it, for a first look
+  ringside lab show smoke --toml               its file, to begin one of your own with
   ringside lab check my.toml                   a lab file of your own: whether it is right
   ringside lab run my.toml --into run1         into a folder of your choice
   ringside lab run my.toml --into run1 --resume   go on after a kill, an error or Ctrl-C
@@ -28,6 +32,9 @@ pub(crate) struct Args {
 pub(super) enum Command {
     /// Check a lab file as a whole, and tell what it would do; exit status 4 if the file is right and the lab cannot be run here
     Check(FileArgs),
+    /// Show what a lab does: hosts, guests, links, load, probes, how long it takes, and what it
+    /// needs. It need not be able to run here
+    Show(ShowArgs),
     /// Build the lab, measure all cells round by round, and write result and report
     Run(RunArgs),
     /// Make result and report of a run's folder, finished or not
@@ -45,6 +52,17 @@ pub(super) struct FileArgs {
     /// A lab file, or the name of a study that comes with ringside
     #[arg(value_name = "FILE")]
     pub(super) file: PathBuf,
+    #[command(flatten)]
+    pub(super) overrides: Overrides,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct ShowArgs {
+    #[command(flatten)]
+    pub(super) file: FileArgs,
+    /// Print the lab file instead
+    #[arg(long, conflicts_with_all = ["rounds", "turn", "only"])]
+    pub(super) toml: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -54,7 +72,8 @@ pub(super) struct RunArgs {
     /// Folder of the run [default: ringside-lab/NAME-DATE-TIME; with --resume the newest one of that name that is not finished]
     #[arg(long, value_name = "DIR")]
     pub(super) into: Option<PathBuf>,
-    /// Go on with a run that was ended: what is measured already is kept. The lab file has to be the same
+    /// Go on with a run that was ended: what is measured already is kept. The lab file has to be
+    /// the same; --rounds, --turn and --only are those that it was begun with
     #[arg(long)]
     pub(super) resume: bool,
     #[command(flatten)]

@@ -50,6 +50,20 @@ pub(super) struct File {
     pub(super) schedule: Vec<Schedule>,
 }
 
+impl File {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// The first thing that cannot be read.
+    pub(super) fn read(text: &Text) -> Result<Self, Faults> {
+        let mut file: Self = text.read()?;
+        for (number, load) in (0..).zip(&mut file.load) {
+            load.number = number;
+        }
+        Ok(file)
+    }
+}
+
 /// A network namespace, this machine itself, or another one.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -172,6 +186,9 @@ pub(super) struct Link {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct Load {
+    /// Its number in the file, which says by which ports it goes.
+    #[serde(skip)]
+    pub(super) number: u16,
     pub(super) name: Named,
     pub(super) kind: Spanned<LoadKind>,
     pub(super) from: Option<Named>,

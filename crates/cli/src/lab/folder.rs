@@ -28,6 +28,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::file::Text;
+use super::overrides::Overrides;
+use super::plan::Plan;
 use crate::{files, system};
 
 /// Where runs are unless it is said otherwise.
@@ -81,6 +83,9 @@ pub(super) struct About {
     tool_version: String,
     kernel: String,
     pub(super) started_unix_s: u64,
+    /// What it measures that the file says otherwise.
+    #[serde(flatten)]
+    overrides: Overrides,
 }
 
 /// A turn that is through.
@@ -151,7 +156,7 @@ pub(super) struct State {
 
 impl Folder {
     /// Begins a run in a new folder. Where there was none before, none is left by what fails here.
-    pub(super) fn create(path: &Path, text: &Text) -> Result<Self> {
+    pub(super) fn create(path: &Path, text: &Text, overrides: &Overrides) -> Result<Self> {
         if path.exists() && fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some()) {
             let begun = path.join(RUN).exists();
             bail!(
@@ -168,7 +173,7 @@ impl Folder {
         let begin = || -> Result<Self> {
             fs::create_dir_all(path.join(TURNS)).with_context(|| format!("making the folder {}", path.display()))?;
             let lock = lock(path)?;
-            let about = About::now(&text.name);
+            let about = About::now(&text.name, overrides);
             put(&path.join(LAB), text.text.as_bytes())?;
             // Last: what makes it a run.
             put(&path.join(RUN), &json(&about)?)?;
@@ -194,8 +199,9 @@ impl Folder {
         })
     }
 
-    /// Goes on with a run, by the same lab file on the same system.
-    pub(super) fn resume(path: &Path, text: &Text) -> Result<Self> {
+    /// Goes on with a run, by the same lab file on the same system. What the command line changed
+    /// of the file then is changed now; it may say so again.
+    pub(super) fn resume(path: &Path, text: &Text, overrides: &Overrides) -> Result<Self> {
         let lock = about(path).and_then(|_| lock(path))?;
         let folder = Self {
             _lock: Some(lock),
@@ -216,7 +222,15 @@ impl Folder {
                 path.join(LAB).display()
             );
         }
-        let now = About::now(&text.name);
+        let begun = &folder.about.overrides;
+        ensure!(
+            overrides == begun || *overrides == Overrides::default(),
+            "--resume: the run in {} was begun with {}, and this is {}: leave these options out, or begin a new run",
+            path.display(),
+            begun.options(),
+            overrides.options()
+        );
+        let now = About::now(&text.name, overrides);
         for (what, was, is) in [
             ("by ringside", &folder.about.tool_version, &now.tool_version),
             ("on Linux", &folder.about.kernel, &now.kernel),
@@ -256,6 +270,11 @@ impl Folder {
             name: self.about.name.clone(),
             text: read(&self.path.join(LAB))?,
         })
+    }
+
+    /// What it measures.
+    pub(super) fn plan(&self, text: &Text) -> Result<Plan> {
+        Plan::read_with(text, &self.about.overrides)
     }
 
     pub(super) fn has(&self, round: u32, cell: usize) -> bool {
@@ -319,7 +338,7 @@ impl Folder {
 }
 
 impl About {
-    fn now(name: &str) -> Self {
+    fn now(name: &str, overrides: &Overrides) -> Self {
         Self {
             schema: SCHEMA.to_owned(),
             name: name.to_owned(),
@@ -328,6 +347,7 @@ impl About {
             started_unix_s: SystemTime::now()
                 .duration_since(UNIX_EPOCH)
                 .map_or(0, |since| since.as_secs()),
+            overrides: overrides.clone(),
         }
     }
 }
@@ -393,7 +413,7 @@ pub(super) fn state(path: &Path) -> Result<State> {
         name: about.name.clone(),
         text: read(&path.join(LAB))?,
     };
-    let plan = super::plan::Plan::read(&text)?;
+    let plan = Plan::read_with(&text, &about.overrides)?;
     let is_running =
         File::open(path.join(LOCK)).is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockShared).is_err());
     Ok(State {

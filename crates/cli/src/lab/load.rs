@@ -99,9 +99,8 @@ impl<'b> Running<'b> {
         };
         for number in &probe.loads {
             let load = plan.loads.get(*number).context("a load of the lab")?;
-            let number = u16::try_from(*number).unwrap_or(u16::MAX);
-            let on = start(plan, load, number, (bed, probe.way)).with_context(|| format!("the load {}", load.name))?;
-            running.on.push(on);
+            let on = start(plan, load, (bed, probe.way));
+            running.on.push(on.with_context(|| format!("the load {}", load.name))?);
         }
         running.begun = Some(Instant::now());
         Ok(running)
@@ -137,7 +136,8 @@ impl<'b> Running<'b> {
     }
 }
 
-fn start<'b>(plan: &Plan, load: &Load, number: u16, (bed, path): (&'b Bed, Way)) -> Result<On<'b>> {
+fn start<'b>(plan: &Plan, load: &Load, (bed, path): (&'b Bed, Way)) -> Result<On<'b>> {
+    let number = load.number;
     let mut on = On {
         name: load.name.clone(),
         description: describe(plan, load),
@@ -176,7 +176,7 @@ fn start<'b>(plan: &Plan, load: &Load, number: u16, (bed, path): (&'b Bed, Way))
             streams,
             size,
         } => {
-            let port = iperf3_port(number.into());
+            let port = iperf3_port(number);
             let Course { from, to, at, .. } = bed.course(plan, way.unwrap_or(path))?;
             // In a guest it runs already, and on another machine its server or somebody has started it.
             if let Some(to) = to {
@@ -234,7 +234,9 @@ pub(super) fn receivers(plan: &Plan, mut is_wanted: impl FnMut(usize, &Load) -> 
         match &load.what {
             Work::Udp { .. } | Work::Tcp { .. } if is_wanted(number, load) => end.sink = true,
             // One for each load, for a server has one client.
-            Work::Iperf3 { .. } if is_wanted(number, load) => end.iperf3.push(iperf3_port(number)),
+            Work::Iperf3 { .. } if is_wanted(number, load) => {
+                end.iperf3.push(iperf3_port(load.number));
+            }
             _ => {}
         }
     }
@@ -260,8 +262,8 @@ fn iperf3_server(at: &End, port: u16) -> Result<Program> {
 }
 
 /// Port of the server that a load of iperf3's has, by the load's number.
-fn iperf3_port(number: usize) -> u16 {
-    IPERF3_PORT.saturating_add(u16::try_from(number).unwrap_or(u16::MAX))
+fn iperf3_port(number: u16) -> u16 {
+    IPERF3_PORT.saturating_add(number)
 }
 
 /// Of a program with its arguments.

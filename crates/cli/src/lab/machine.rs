@@ -71,21 +71,12 @@ pub(super) fn lacks(plan: &Plan) -> Lacks {
             ));
         }
     }
-    let programs: BTreeSet<&str> = plan
-        .loads
-        .iter()
-        .filter_map(|load| match &load.what {
-            Work::Udp { .. } | Work::Tcp { .. } => None,
-            Work::Iperf3 { .. } => Some("iperf3"),
-            Work::Program { command, .. } => command.first().map(String::as_str),
-        })
-        .collect();
     let nics = plan.links.iter().filter_map(|link| link.nics());
     whole.extend(
         nics.flatten()
             .filter_map(|name| Some(Interface::by_name(name).err()?.to_string())),
     );
-    for program in programs {
+    for program in programs(plan) {
         if find_program(program).is_none() {
             whole.push(format!("the program {program} is not there: {}", how_to_get(program)));
         }
@@ -101,9 +92,19 @@ pub(super) fn lacks(plan: &Plan) -> Lacks {
     Lacks { whole, rows }
 }
 
-/// Who may not do what every cell takes.
-fn capabilities(plan: &Plan) -> Option<String> {
-    let held = Capabilities::effective().ok()?;
+/// Returns the programs that loads are made by.
+pub(super) fn programs(plan: &Plan) -> BTreeSet<&str> {
+    let all = plan.loads.iter();
+    all.filter_map(|load| match &load.what {
+        Work::Udp { .. } | Work::Tcp { .. } => None,
+        Work::Iperf3 { .. } => Some("iperf3"),
+        Work::Program { command, .. } => command.first().map(String::as_str),
+    })
+    .collect()
+}
+
+/// Returns the capabilities that every cell takes.
+pub(super) fn needed_capabilities(plan: &Plan) -> Vec<Cap> {
     let builds = plan.hosts.iter().any(|host| matches!(host.place, Place::Namespace));
     // Of UDP and a schedule some goes without.
     let is_raw = |probe: &plan::Probe| !matches!(probe.kind, Kind::UdpBlocking | Kind::UdpSpin);
@@ -112,8 +113,15 @@ fn capabilities(plan: &Plan) -> Option<String> {
         (Cap::NetAdmin, builds),
         (Cap::NetRaw, plan.probes.iter().all(is_raw)),
     ];
-    let missing = needed.iter().filter(|(cap, is_needed)| *is_needed && !held.has(*cap));
-    let missing: Vec<String> = missing.map(|(cap, _)| cap.to_string()).collect();
+    let needed = needed.into_iter().filter(|(_, is_needed)| *is_needed);
+    needed.map(|(cap, _)| cap).collect()
+}
+
+/// Who may not do what every cell takes.
+fn capabilities(plan: &Plan) -> Option<String> {
+    let held = Capabilities::effective().ok()?;
+    let missing = needed_capabilities(plan).into_iter().filter(|cap| !held.has(*cap));
+    let missing: Vec<String> = missing.map(|cap| cap.to_string()).collect();
     (!missing.is_empty()).then(|| format!("this process lacks {}: run it as root", missing.join(", ")))
 }
 

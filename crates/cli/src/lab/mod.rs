@@ -26,6 +26,7 @@ mod guests;
 mod load;
 mod machine;
 mod one_way;
+mod overrides;
 mod passed;
 mod plan;
 mod prober;
@@ -63,7 +64,7 @@ pub(crate) use boot::own_program;
 pub(crate) use file::{Acceleration, Lane};
 pub(crate) use load::listens;
 
-use args::{CleanArgs, Command, FileArgs, ListArgs, ReportArgs, RunArgs};
+use args::{CleanArgs, Command, FileArgs, ListArgs, ReportArgs, RunArgs, ShowArgs};
 use bed::Bed;
 use file::Text;
 use folder::Folder;
@@ -80,6 +81,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let done = match &args.command {
         Command::Check(args) => return check(args),
         Command::Run(args) => measure(args),
+        Command::Show(args) => show(args),
         Command::Report(args) => make_report(args),
         Command::Clean(args) => clean(args),
         Command::List(args) => list(args),
@@ -91,7 +93,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 /// A file that is right and a machine that is not are different findings, for scripts too.
 fn check(args: &FileArgs) -> Result<ExitCode> {
     let text = study::read(&args.file)?;
-    let plan = Plan::read(&text)?;
+    let plan = Plan::read_with(&text, &args.overrides)?;
     let lacks = machine::lacks(&plan).and(servers::lacks(&plan));
     let reasons = lacks.reasons(&plan);
     output::print(&(table::plan(&plan) + &table::lacks(&plan, &lacks)))?;
@@ -101,22 +103,33 @@ fn check(args: &FileArgs) -> Result<ExitCode> {
     })
 }
 
+/// Prints what a lab is, wherever it is to run: nothing of this machine is looked at.
+fn show(args: &ShowArgs) -> Result<()> {
+    let text = study::read(&args.file.file)?;
+    if args.toml {
+        return output::print(&text.text);
+    }
+    let plan = Plan::read_with(&text, &args.file.overrides)?;
+    output::print(&(table::plan(&plan) + &table::needs(&plan)))
+}
+
 fn measure(args: &RunArgs) -> Result<()> {
     let text = study::read(&args.file.file)?;
-    let plan = Plan::read(&text)?;
+    let begun = Plan::read_with(&text, &args.file.overrides)?;
     // What other machines lack is asked for when this one lacks nothing.
-    let refuse = || {
-        let lacks = machine::lacks(&plan);
-        lacks.refuse(&plan, &text.name)?;
-        lacks.and(servers::lacks(&plan)).refuse(&plan, &text.name)
+    let refuse = |plan: &Plan| {
+        let lacks = machine::lacks(plan);
+        lacks.refuse(plan, &text.name)?;
+        lacks.and(servers::lacks(plan)).refuse(plan, &text.name)
     };
     output::check(&args.output)?;
     // Before there is a folder; but one that is finished is told without its machines.
     if !args.resume {
-        refuse()?;
+        refuse(&begun)?;
     }
     let stop = Stop::on_signals().context("listening for signals")?;
     let mut folder = open(args, &text)?;
+    let plan = folder.plan(&text)?;
     let path = folder.path().to_owned();
     output::note(format_args!("{}", table::summary(&plan, &path)));
     if let Some(document) = finished(&path)? {
@@ -124,7 +137,7 @@ fn measure(args: &RunArgs) -> Result<()> {
         return deliver(args, &path, &document);
     }
     if args.resume {
-        refuse()?;
+        refuse(&plan)?;
     }
     let left = Left::default();
     let unfinished = |error: anyhow::Error, turns: usize| {
@@ -194,11 +207,12 @@ fn finished(path: &Path) -> Result<Option<Document>> {
 
 /// The folder of a new run, or of one to go on with.
 fn open(args: &RunArgs, text: &Text) -> Result<Folder> {
+    let overrides = &args.file.overrides;
     match (args.resume, &args.into) {
-        (true, Some(path)) => Folder::resume(path, text),
-        (true, None) => Folder::resume(&folder::unfinished(&text.name)?, text),
-        (false, Some(path)) => Folder::create(path, text),
-        (false, None) => Folder::create(&folder::fresh(&text.name), text),
+        (true, Some(path)) => Folder::resume(path, text, overrides),
+        (true, None) => Folder::resume(&folder::unfinished(&text.name)?, text, overrides),
+        (false, Some(path)) => Folder::create(path, text, overrides),
+        (false, None) => Folder::create(&folder::fresh(&text.name), text, overrides),
     }
 }
 
@@ -228,7 +242,7 @@ fn document(plan: &Plan, text: &Text, folder: &Folder, interfaces: Vec<schema::I
 fn make_report(args: &ReportArgs) -> Result<()> {
     let folder = Folder::look(&args.folder)?;
     let text = folder.text()?;
-    let plan = Plan::read(&text)?;
+    let plan = folder.plan(&text)?;
     let document = match finished(&args.folder)? {
         Some(document) => document,
         // Interfaces went with the run.

@@ -12,7 +12,8 @@ use ringside_measure::schema::LatencyKind;
 use ringside_netlab::attach::{PciAddress, Way as Join};
 use ringside_nic::host::CpuTimes;
 
-use super::file::{Acceleration, Address, File, Lane, Qdisc, ScheduleVia, Text, Wait, With};
+use super::file::{Acceleration, Address, Faults, File, Lane, Qdisc, ScheduleVia, Text, Wait, With};
+use super::overrides::Overrides;
 use super::tcp::Stream;
 use crate::compare;
 use crate::run::streams::PtpArgs;
@@ -187,6 +188,8 @@ pub(super) enum Way {
 
 #[derive(Debug)]
 pub(super) struct Load {
+    /// Its number in the file.
+    pub(super) number: u16,
     pub(super) name: String,
     pub(super) what: Work,
     /// Where it may run; anywhere if empty.
@@ -352,9 +355,24 @@ impl Plan {
     ///
     /// # Errors
     /// All that is wrong with it, or the first thing that cannot be read.
-    pub(super) fn read(text: &Text) -> Result<Self, super::file::Faults> {
-        let file: File = text.read()?;
-        check::check(text, file)
+    pub(super) fn read(text: &Text) -> Result<Self, Faults> {
+        check::check(text, File::read(text)?)
+    }
+
+    /// Checks a whole file, and plans it as the command line wants it.
+    ///
+    /// # Errors
+    /// As [`Plan::read`], and for a name that the file does not have.
+    pub(super) fn read_with(text: &Text, overrides: &Overrides) -> anyhow::Result<Self> {
+        let mut plan = Self::read(text)?;
+        if !overrides.only.is_empty() {
+            let mut file = File::read(text)?;
+            overrides.select(&text.name, &mut file)?;
+            plan = check::check(text, file)?;
+        }
+        plan.rounds = overrides.rounds.unwrap_or(plan.rounds);
+        plan.turn = overrides.turn.unwrap_or(plan.turn);
+        Ok(plan)
     }
 
     /// Whose medians a probe's are compared with: the first one's that has turns under the same condition, and the same loads in them.

@@ -5,6 +5,7 @@ use std::path::Path;
 use ringside_measure::sequence::Counts;
 
 use super::*;
+use crate::lab::overrides::Overrides;
 
 const LAB: &str = "\
 title = \"t\"
@@ -120,7 +121,7 @@ fn rounds_are_paired_and_stolen_ones_left_out() {
 }
 
 fn matrix(plan: &Plan, text: &Text, path: &Path) -> Result<LabResult> {
-    let mut folder = Folder::create(path, text)?;
+    let mut folder = Folder::create(path, text, &Overrides::default())?;
     for round in 0..6 {
         let stolen = round == 3;
         for (cell, ns, is_loaded) in [(0, 10_000, false), (1, 20_000, true), (2, 30_000, false)] {

@@ -1,5 +1,6 @@
 //! A lab for people: what it would do, what came out, and what there is.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -12,8 +13,8 @@ use ringside_nic::Knob;
 use super::file::Text;
 use super::folder::State;
 use super::load::describe;
-use super::machine::Lacks;
-use super::plan::{FarGuest, Place, Plan, Probe, Steering, Wire};
+use super::machine::{self, Lacks};
+use super::plan::{FarGuest, Guest, Place, Plan, Probe, Steering, Wire};
 use super::run::{Cell, condition, time};
 use super::study;
 use crate::output::wrapped;
@@ -98,6 +99,78 @@ pub(super) fn plan(plan: &Plan) -> String {
         text += &wrapped(&format!("Note: {note}."), "");
     }
     text
+}
+
+/// What a lab takes, wherever it is run.
+pub(super) fn needs(plan: &Plan) -> String {
+    let list = |names: Vec<String>| names.join(", ");
+    let mut all: Vec<String> = Vec::new();
+    let caps = machine::needed_capabilities(plan);
+    if !caps.is_empty() {
+        all.push(format!(
+            "root ({})",
+            list(caps.iter().map(ToString::to_string).collect())
+        ));
+    }
+    let cpus: BTreeSet<u32> = plan.cpus().map(|(_, cpu)| cpu).collect();
+    if !cpus.is_empty() {
+        all.push(format!(
+            "CPUs {}",
+            Knob::cpu_list(&cpus.into_iter().collect::<Vec<_>>())
+        ));
+    }
+    let programs = machine::programs(plan);
+    if !programs.is_empty() {
+        all.push(format!(
+            "programs: {}",
+            list(programs.into_iter().map(str::to_owned).collect())
+        ));
+    }
+    let guests = plan.guests.iter().enumerate();
+    let machines: Vec<&Guest> = guests.filter(|(at, of)| of.machine == *at).map(|(_, of)| of).collect();
+    if !machines.is_empty() {
+        let (cpus, memory) = machines
+            .iter()
+            .fold((0, 0), |(cpus, memory), of| (cpus + of.cpus, memory + of.memory_mib));
+        all.push(format!(
+            "QEMU for {} guests with {cpus} CPUs and {memory} MiB in all; with KVM they are fast",
+            machines.len()
+        ));
+    }
+    let nics: Vec<String> = plan
+        .links
+        .iter()
+        .filter_map(|link| link.nics())
+        .flatten()
+        .cloned()
+        .collect();
+    if !nics.is_empty() {
+        all.push(format!("the interfaces {}", list(nics)));
+    }
+    let devices: Vec<String> = plan
+        .guests
+        .iter()
+        .filter_map(|of| Some(of.nic?.0.to_string()))
+        .collect();
+    if !devices.is_empty() {
+        all.push(format!("the PCI devices {}", list(devices)));
+    }
+    let servers: Vec<String> = plan
+        .hosts
+        .iter()
+        .filter_map(|host| match &host.place {
+            Place::Serve(serve) => Some(serve.at.clone()),
+            _ => None,
+        })
+        .collect();
+    if !servers.is_empty() {
+        all.push(format!("`ringside serve` at {}", list(servers)));
+    }
+    if all.is_empty() {
+        return String::new();
+    }
+    let lines: String = all.iter().map(|need| wrapped(&format!("- {need}"), "  ")).collect();
+    format!("\nIt needs:\n{lines}")
 }
 
 /// What is missing for it: why it cannot be run, or which rows it will not have.

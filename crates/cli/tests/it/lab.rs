@@ -5,6 +5,7 @@ mod attachments;
 mod broken;
 mod cabled;
 mod checked;
+mod chosen;
 mod crossing;
 mod ctrl_c;
 mod delayed;

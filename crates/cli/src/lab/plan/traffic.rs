@@ -115,6 +115,7 @@ impl Checker<'_> {
             }
         };
         Some(Load {
+            number: load.number,
             name: load.name.get_ref().0.clone(),
             what,
             cpus,
