@@ -61,6 +61,15 @@ impl Stop {
         self.flag.store(true, Ordering::Relaxed);
     }
 
+    /// Lets the run go on whose end was no signal's: what set this has been mended.
+    pub(crate) fn clear(&self) {
+        self.flag.store(false, Ordering::Relaxed);
+        // One that came meanwhile stays.
+        if self.is_signal() {
+            self.set();
+        }
+    }
+
     /// Sleeps until `deadline` or the stop; true when it was the stop.
     pub(crate) fn sleep_until(&self, deadline: Instant) -> bool {
         while !self.is_set() {

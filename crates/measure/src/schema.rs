@@ -53,8 +53,8 @@ pub use hints::{
 };
 pub use impair::{ImpairResult, ImpairedDirection};
 pub use lab::{
-    LabCell, LabClock, LabClocks, LabLoad, LabMachine, LabRedirected, LabResult, LabSchedule, LabStages, LabSteering,
-    LabTap, LabWaiting, LabWindows,
+    LabCell, LabClock, LabClocks, LabLoad, LabMachine, LabRedirected, LabRestart, LabResult, LabSchedule, LabStages,
+    LabSteering, LabTap, LabWaiting, LabWindows,
 };
 pub use run::{
     CpuUse, CycleResult, Interval, LatencyKind, LatencyResult, LinkChange, LinkEvent, Operation, QueueCounters,

@@ -2,7 +2,7 @@
 //! next run or `ringside lab clean`.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::slice;
 use std::sync::Arc;
 
@@ -48,6 +48,8 @@ pub(super) struct Bed {
     links: Vec<Lab>,
     /// The namespace that this process is in.
     pub(super) here: Arc<Namespace>,
+    /// Folder for what guests' consoles say.
+    logs: PathBuf,
 }
 
 /// From where streams of a load go, and to where.
@@ -61,6 +63,17 @@ pub(super) struct Course<'b> {
 }
 
 impl Bed {
+    /// Returns the guests' machines that have ended, as [`Guests::ended`] does.
+    pub(super) fn ended_guests(&self) -> Vec<(usize, String)> {
+        self.guests.ended()
+    }
+
+    /// Starts guests' machines again that have ended.
+    pub(super) fn restart_guests(&mut self, plan: &Plan, machines: &[usize]) -> Result<()> {
+        let place = (self.logs.as_path(), &self.stop);
+        self.guests.restart(plan, machines, &self.links, place)
+    }
+
     /// Builds it; what guests' consoles say stays in the folder `logs`. What cannot be undone of what is done with it is told to `left`.
     pub(super) fn build(plan: &Plan, logs: &Path, stop: &Stop, left: &Left) -> Result<Self> {
         ensure!(
@@ -131,6 +144,7 @@ impl Bed {
             guests: Guests::build(plan, &links, logs, stop)?,
             links,
             here: Namespace::current()?,
+            logs: logs.to_owned(),
         };
         match bed.reach_others(plan) {
             Ok(()) => Ok(bed),

@@ -4,6 +4,7 @@
 //! DIR/lab.toml               the file, as it was when the run began: --resume wants the same
 //! DIR/run.json               by what it was begun, and on what
 //! DIR/guests.json            how guests came up, if there are any
+//! DIR/restarts.json          guests that ended in a turn, if any did
 //! DIR/left.json              what could not be undone of what was done for turns, if there is anything
 //! DIR/turns/0001-003.json    round 1, cell 3: written whole and to the disk before the next turn begins
 //! DIR/stages/001-idle.json   where packets' time went on the path of the first probe
@@ -20,7 +21,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, Result, bail, ensure};
 use ringside_measure::latency::{Jitter, Summary};
 use ringside_measure::schema::{
-    LabClock, LabLoad, LabMachine, LabRedirected, LabSchedule, LabStages, LabSteering, LabTap, LoadKind,
+    LabClock, LabLoad, LabMachine, LabRedirected, LabRestart, LabSchedule, LabStages, LabSteering, LabTap, LoadKind,
 };
 use ringside_measure::sequence::Counts;
 use rustix::fs::{FlockOperation, flock};
@@ -39,6 +40,7 @@ const LAB: &str = "lab.toml";
 const RUN: &str = "run.json";
 const GUESTS: &str = "guests.json";
 const LEFT: &str = "left.json";
+const RESTARTS: &str = "restarts.json";
 const TURNS: &str = "turns";
 const STAGES: &str = "stages";
 const LOCK: &str = "lock";
@@ -56,6 +58,8 @@ pub(super) struct Folder {
     pub(super) stages: Vec<LabStages>,
     /// Guests, as they came up.
     pub(super) guests: Vec<LabMachine>,
+    /// Guests that ended in a turn and were started again.
+    pub(super) restarts: Vec<LabRestart>,
     /// What could not be undone of what was done for turns, a sentence each.
     pub(super) left: Vec<String>,
     /// Nobody else's for as long as it is held; not needed to look.
@@ -183,6 +187,7 @@ impl Folder {
                 turns: Vec::new(),
                 stages: Vec::new(),
                 guests: Vec::new(),
+                restarts: Vec::new(),
                 left: Vec::new(),
                 _lock: Some(lock),
             })
@@ -225,7 +230,8 @@ impl Folder {
         let begun = &folder.about.overrides;
         ensure!(
             overrides == begun || *overrides == Overrides::default(),
-            "--resume: the run in {} was begun with {}, and this is {}: leave these options out, or begin a new run",
+            "--resume: the run in {} was begun with {}, and this is {}: leave these options out, \
+             or begin a new run",
             path.display(),
             begun.options(),
             overrides.options()
@@ -255,6 +261,7 @@ impl Folder {
                 _ => Vec::new(),
             },
             guests: list(&path.join(GUESTS))?,
+            restarts: list(&path.join(RESTARTS))?,
             left: list(&path.join(LEFT))?,
             _lock: None,
         })
@@ -313,6 +320,12 @@ impl Folder {
         }
         self.guests = guests;
         Ok(())
+    }
+
+    /// Keeps that a guest ended in a turn.
+    pub(super) fn add_restart(&mut self, restart: LabRestart) -> Result<()> {
+        self.restarts.push(restart);
+        put(&self.path.join(RESTARTS), &json(&self.restarts)?)
     }
 
     /// Keeps what could not be undone, each once.

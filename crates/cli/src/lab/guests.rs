@@ -17,7 +17,7 @@ use ringside_bpf::TapRings;
 use ringside_measure::schema::LabMachine;
 use ringside_netlab::attach::{AttachConfig, Attachment, Uplink, Vfio};
 use ringside_netlab::guest::{Accelerator, Guest, Kernel};
-use ringside_netlab::{End, Lab};
+use ringside_netlab::{End, Lab, wait_until};
 use ringside_nic::process;
 
 use super::boot::{self, Boot, own_program};
@@ -39,6 +39,8 @@ pub(super) const SILENCE: Duration = Duration::from_secs(10);
 const SILENCE_KVM: Duration = Duration::from_secs(3);
 /// How long the agent of a guest that says nothing may take to answer.
 const AGENT: Duration = Duration::from_secs(2);
+/// How long a machine may take to end behind a turn that failed because of it.
+const ENDING: Duration = Duration::from_millis(300);
 /// How often it is looked for.
 const LOOK: Duration = Duration::from_millis(300);
 
@@ -103,50 +105,96 @@ impl Guests {
             };
         }
         for machine in (0..plan.guests.len()).filter(|number| plan.guests[*number].machine == *number) {
-            let mut joined = Vec::new();
-            for (number, nic) in plan.guests.iter().enumerate().filter(|(_, nic)| nic.machine == machine) {
-                match join(plan, nic, number, links) {
-                    Ok(nic) => joined.push(nic),
-                    Err(error) => all.paths.push((number, Err(format!("{error:#}")))),
-                }
-            }
-            if joined.is_empty() {
-                continue;
-            }
-            let name = &plan.guests[machine].name;
-            let console = console(logs, name)?;
-            let guest = boot(plan, &plan.guests[machine], &joined, (&console, stop))
-                .with_context(|| format!("booting the guest {name} (its console: {})", console.display()));
-            let guest = match guest {
-                Ok(guest) => guest,
-                // What the NIC that it got needs is known to nobody but its driver.
-                Err(error) if joined.iter().any(Joined::is_whole) && !stop.is_set() => {
-                    let why = format!("{error:#}");
-                    all.paths
-                        .extend(joined.iter().map(|nic| (nic.number, Err(why.clone()))));
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            for (at, nic) in joined.into_iter().enumerate() {
-                let name = &plan.guests[nic.number].name;
-                let path = reach(&guest, &nic, at, stop).with_context(|| format!("reaching the guest {name}"));
-                let path = match path {
-                    // Nor is what its cable leads to.
-                    Err(error) if nic.is_whole() && !stop.is_set() => Err(format!("{error:#}")),
-                    path => Ok(path?),
-                };
-                all.paths.push((nic.number, path));
-                all.interfaces.push((nic.number, boot::interface(at)));
-                all.attachments.push((nic.number, nic.attachment));
-            }
-            all.machines.push(Machine {
-                number: machine,
-                guest,
-                console,
-            });
+            all.start(plan, machine, links, (logs, stop))?;
         }
         Ok(all)
+    }
+
+    /// Joins and boots one machine.
+    fn start(&mut self, plan: &Plan, machine: usize, links: &[Lab], to: (&Path, &Stop)) -> Result<()> {
+        let ((logs, stop), mut joined) = (to, Vec::new());
+        let nics = plan.guests.iter().enumerate();
+        for (number, nic) in nics.filter(|(_, nic)| nic.machine == machine) {
+            match join(plan, nic, number, links) {
+                Ok(nic) => joined.push(nic),
+                Err(error) => self.paths.push((number, Err(format!("{error:#}")))),
+            }
+        }
+        if joined.is_empty() {
+            return Ok(());
+        }
+        let name = &plan.guests[machine].name;
+        let console = console(logs, name)?;
+        let guest = boot(plan, machine, &joined, (&console, stop)).with_context(|| {
+            let console = console.display();
+            format!("booting the guest {name} (its console: {console})")
+        });
+        let guest = match guest {
+            Ok(guest) => guest,
+            // What the NIC that it got needs is known to nobody but its driver.
+            Err(error) if joined.iter().any(Joined::is_whole) && !stop.is_set() => {
+                let why = format!("{error:#}");
+                self.paths
+                    .extend(joined.iter().map(|nic| (nic.number, Err(why.clone()))));
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        for (at, nic) in joined.into_iter().enumerate() {
+            let name = &plan.guests[nic.number].name;
+            let path = reach(&guest, &nic, at, stop);
+            let path = path.with_context(|| format!("reaching the guest {name}"));
+            let path = match path {
+                // Nor is what its cable leads to.
+                Err(error) if nic.is_whole() && !stop.is_set() => Err(format!("{error:#}")),
+                path => Ok(path?),
+            };
+            self.paths.push((nic.number, path));
+            self.interfaces.push((nic.number, boot::interface(at)));
+            self.attachments.push((nic.number, nic.attachment));
+        }
+        self.machines.push(Machine {
+            number: machine,
+            guest,
+            console,
+        });
+        Ok(())
+    }
+
+    /// Returns the machines that have ended, by the numbers of their guests, with the last that
+    /// each one's console said. Waits a moment for one that is about to end.
+    pub(super) fn ended(&self) -> Vec<(usize, String)> {
+        let of = |machine: &Machine| machine.guest.has_ended();
+        if !self.machines.is_empty() {
+            wait_until(ENDING, || self.machines.iter().any(of));
+        }
+        let ended = self.machines.iter().filter(|machine| of(machine));
+        ended.map(|machine| (machine.number, machine.last_words())).collect()
+    }
+
+    /// Starts machines again that have ended. What joined their NICs may have ended with them: that
+    /// is made again, too.
+    pub(super) fn restart(
+        &mut self,
+        plan: &Plan,
+        machines: &[usize],
+        links: &[Lab],
+        (logs, stop): (&Path, &Stop),
+    ) -> Result<()> {
+        let is_its = |number: &usize| machines.contains(&plan.guests[*number].machine);
+        // In the order in which they go at the end of a run.
+        self.paths.retain(|(number, _)| !is_its(number));
+        self.interfaces.retain(|(number, _)| !is_its(number));
+        self.machines.retain(|of| !machines.contains(&of.number));
+        self.attachments.retain(|(number, _)| !is_its(number));
+        // The loss of their servers has set it. The threads that see it have ended with the paths.
+        stop.clear();
+        for machine in machines {
+            let started = self.start(plan, *machine, links, (logs, stop));
+            let name = &plan.guests[*machine].name;
+            started.with_context(|| format!("starting the guest {name} again"))?;
+        }
+        Ok(())
     }
 
     /// The path to one.
@@ -369,11 +417,13 @@ fn console(logs: &Path, name: &str) -> Result<PathBuf> {
     all.find(|path| !path.exists()).context("a name for a guest's console")
 }
 
-fn boot(plan: &Plan, machine: &plan::Guest, nics: &[Joined<'_>], (console, stop): (&Path, &Stop)) -> Result<Guest> {
+fn boot(plan: &Plan, number: usize, nics: &[Joined<'_>], to: (&Path, &Stop)) -> Result<Guest> {
+    let (machine, (console, stop)) = (&plan.guests[number], to);
     let kernel = kernel(machine)?;
     let qdiscs = qdiscs(plan, |way| nics.iter().any(|nic| way == plan::Way::Guest(nic.number)));
     let mut config = boot::config(&machine.name, kernel, qdiscs)?;
     config.cpus = machine.cpus;
+    config.emulated_cpus = Some(plan.emulated_cpus(number));
     config.memory_mib = machine.memory_mib;
     config.console = Some(console.to_owned());
     config.cancel = Some(stop.flag());

@@ -144,7 +144,7 @@ fn measure(args: &RunArgs) -> Result<()> {
         let (file, path) = (args.file.file.display(), path.display());
         anyhow!("{error:#}; {turns} turns are kept: `ringside lab run {file} --into {path} --resume` goes on")
     };
-    let bed = match Bed::build(&plan, &path, &stop, &left) {
+    let mut bed = match Bed::build(&plan, &path, &stop, &left) {
         Ok(bed) => bed,
         Err(error) => {
             run::keep_left(&left, &mut folder, &ProgressBar::hidden())?;
@@ -158,7 +158,7 @@ fn measure(args: &RunArgs) -> Result<()> {
         }
     };
     folder.know(bed.machines(&plan))?;
-    let measured = run::measure(&plan, &bed, &mut folder, &stop);
+    let measured = run::measure(&plan, &mut bed, &mut folder, &stop);
     let interfaces = bed.interfaces();
     // What was built goes before anything is told.
     drop(bed);

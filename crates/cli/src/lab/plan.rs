@@ -130,6 +130,8 @@ pub(super) struct Guest {
     /// What the machine is made like.
     pub(super) kernel: Option<String>,
     pub(super) cpus: u32,
+    /// The file says how many.
+    pub(super) has_own_cpus: bool,
     pub(super) memory_mib: u32,
     pub(super) acceleration: Acceleration,
     /// Modules of its kernel that are loaded besides.
@@ -392,6 +394,33 @@ impl Plan {
         }
         let online = online();
         online.get(host % online.len().max(1)).copied().unwrap_or(0)
+    }
+
+    /// Returns how many CPUs a guest's machine has where they are emulated.
+    ///
+    /// Tracing changes the code of a kernel that runs. A CPU that QEMU emulates may go on to
+    /// execute what was there for a moment, and the guest ends (`Oops: int3`). So a machine with
+    /// traced paths has one CPU, unless the file needs more.
+    pub(super) fn emulated_cpus(&self, machine: usize) -> u32 {
+        let of = &self.guests[machine];
+        let is_its = |number: usize| self.guests[number].machine == machine;
+        let is_to_it = |probe: &Probe| matches!(probe.way, Way::Guest(number) if is_its(number));
+        let is_traced = |probe: &Probe| probe.is_traced && is_to_it(probe);
+        let has_queues = |nic: &Guest| nic.machine == machine && nic.queues > 1;
+        let is_in_it = |load: &Load| load.guest().is_some_and(is_its);
+        let has_its_cpus = |load: &Load| is_in_it(load) && load.cpus.iter().any(|cpu| *cpu > 0);
+        let pins = |steering: &Steering| {
+            let is_here = matches!(steering.at, At::Guest { guest, .. } if is_its(guest));
+            is_here && !steering.vcpus.is_empty()
+        };
+        let needs_more = of.has_own_cpus
+            || self.guests.iter().any(has_queues)
+            || self.loads.iter().any(has_its_cpus)
+            || self.steerings.iter().any(pins);
+        match self.probes.iter().any(is_traced) && !needs_more {
+            true => 1,
+            false => of.cpus,
+        }
     }
 
     /// All CPUs that it names.

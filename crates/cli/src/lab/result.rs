@@ -5,8 +5,8 @@ use ringside_measure::compare::{self, Ratio, Round, STEAL_LIMIT};
 use ringside_measure::latency::{Jitter, Latency, Summary};
 use ringside_measure::probe::Clock;
 use ringside_measure::schema::{
-    LabCell, LabLoad, LabMachine, LabRedirected, LabResult, LabSchedule, LabStages, LabSteering, LabWindows,
-    LatencyResult, LoadKind,
+    LabCell, LabLoad, LabMachine, LabRedirected, LabRestart, LabResult, LabSchedule, LabStages, LabSteering,
+    LabWindows, LatencyResult, LoadKind,
 };
 use ringside_measure::steer;
 
@@ -79,6 +79,7 @@ pub(super) fn of(plan: &Plan, text: &Text, folder: &Folder) -> Result<LabResult>
         interrupted: begun < plan.rounds || folder.turns.len() < cells.len() || stages.len() < stages::all(plan).len(),
         stages,
         cells: told,
+        restarts: folder.restarts.clone(),
         file: text.text.clone(),
     })
 }
@@ -411,6 +412,15 @@ fn warnings(plan: &Plan, cells: &[LabCell], stages: &[LabStages], folder: &Folde
         all.push(
             "what waits in TAP devices was to be counted, and nothing of it was seen: the run has said why".to_owned(),
         );
+    }
+    if !folder.restarts.is_empty() {
+        let of = |of: &LabRestart| format!("{} in {}: {}", of.guest, of.turn, of.reason);
+        let of: Vec<String> = folder.restarts.iter().map(of).collect();
+        all.push(format!(
+            "turns repeated, because a guest ended in them and was started again: {} ({})",
+            of.len(),
+            of.join("; ")
+        ));
     }
     let later = "turns after that may have been measured with it";
     all.extend(folder.left.iter().map(|left| format!("{left}; {later}")));

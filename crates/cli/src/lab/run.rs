@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use ringside_measure::compare::STEAL_LIMIT;
-use ringside_measure::schema::{LabClock, LatencyKind};
+use ringside_measure::schema::{LabClock, LabRestart, LatencyKind};
 
 use super::bed::Bed;
 use super::folder::{Folder, Measured, Outcome, Turn as Kept};
@@ -28,6 +28,9 @@ const FAILURES: usize = 2;
 
 /// How often a turn is tried at the most that the hypervisor takes the machine away from.
 pub(super) const TRIES: u32 = 4;
+
+/// How often a turn is repeated in which a guest has ended.
+const RESTARTS: u32 = 2;
 
 /// Numbers that a turn may have for its sessions.
 const SESSIONS: u32 = 4;
@@ -77,7 +80,7 @@ pub(super) fn condition(is_loaded: bool) -> &'static str {
 /// # Errors
 /// When the lab itself fails: a link that is gone, a load that ends, a disk that is full, an interruption. A cell that cannot be had
 /// is no error: its turns are kept as failed.
-pub(super) fn measure(plan: &Plan, bed: &Bed, folder: &mut Folder, stop: &Stop) -> Result<()> {
+pub(super) fn measure(plan: &Plan, bed: &mut Bed, folder: &mut Folder, stop: &Stop) -> Result<()> {
     let cells = Cell::all(plan);
     let all = cells.len() * plan.rounds as usize;
     let bar = progress(all + stages::all(plan).len());
@@ -90,15 +93,17 @@ pub(super) fn measure(plan: &Plan, bed: &Bed, folder: &mut Folder, stop: &Stop) 
             if folder.has(round, number) || is_given_up(folder, number) {
                 continue;
             }
-            begins(&bar, format!("round {}: {}", round + 1, cell.name(plan)));
+            let name = cell.name(plan);
+            begins(&bar, format!("round {}: {name}", round + 1));
             let together = together(plan, &cells, number);
             let (turn, repeats) = until_quiet(|| {
-                session = session.wrapping_add(SESSIONS);
-                let turn = one(plan, bed, cell, session, stop);
-                keep_left(bed.left(), folder, &bar)?;
+                let turn = with_guests(plan, bed, (&name, folder, &bar, stop), |bed| {
+                    session = session.wrapping_add(SESSIONS);
+                    one(plan, bed, cell, session, stop)
+                })?;
                 let stolen = stolen(&turn);
                 if let Some(steal) = stolen {
-                    let (name, percent) = (cell.name(plan), steal * 100.0);
+                    let percent = steal * 100.0;
                     let told = format_args!("{name}: the hypervisor took {percent:.0} % of the CPU time");
                     bar.suspend(|| output::note(told));
                 }
@@ -115,13 +120,13 @@ pub(super) fn measure(plan: &Plan, bed: &Bed, folder: &mut Folder, stop: &Stop) 
                     if stop.is_set() {
                         bail!("interrupted");
                     }
-                    bar.suspend(|| output::note(format_args!("{}: {error:#}", cell.name(plan))));
+                    bar.suspend(|| output::note(format_args!("{name}: {error:#}")));
                     vec![Outcome::Failed(format!("{error:#}")); together.len()]
                 }
                 Err(Fault::Lab(error)) => {
                     // A load ends with the guest that it is for.
                     bed.check(plan)?;
-                    return Err(error.context(cell.name(plan)));
+                    return Err(error.context(name));
                 }
             };
             for (cell, outcome) in together.into_iter().zip(outcomes) {
@@ -160,6 +165,49 @@ fn until_quiet<T>(mut one: impl FnMut() -> Result<(T, bool)>) -> Result<(T, u32)
             return Ok((turn, repeats));
         }
         repeats += 1;
+    }
+}
+
+/// Tries a turn until no guest ends in it, at most [`RESTARTS`] times more. Guests that have ended
+/// are started again.
+///
+/// # Errors
+/// When a guest does not start again, and when that cannot be written down.
+pub(super) fn with_guests<T>(
+    plan: &Plan,
+    bed: &mut Bed,
+    (name, folder, bar, stop): (&str, &mut Folder, &ProgressBar, &Stop),
+    mut one: impl FnMut(&Bed) -> Result<T, Fault>,
+) -> Result<Result<T, Fault>> {
+    let mut restarts = 0;
+    loop {
+        let turn = one(bed);
+        keep_left(bed.left(), folder, bar)?;
+        if turn.is_ok() || stop.is_signal() {
+            return Ok(turn);
+        }
+        let ended = bed.ended_guests();
+        let Some((last, reason)) = ended.last().cloned() else {
+            return Ok(turn);
+        };
+        let machines: Vec<usize> = ended.iter().map(|(machine, _)| *machine).collect();
+        for (machine, reason) in ended {
+            let guest = &plan.guests[machine].name;
+            let told = format!("the guest {guest} has ended and is started again; {reason}");
+            bar.suspend(|| output::note(format_args!("{name}: {told}")));
+            folder.add_restart(LabRestart {
+                guest: guest.clone(),
+                turn: name.to_owned(),
+                reason,
+            })?;
+        }
+        bed.restart_guests(plan, &machines)?;
+        if restarts == RESTARTS {
+            let (guest, tries) = (&plan.guests[last].name, restarts + 1);
+            let why = anyhow!("the guest {guest} ended in each of {tries} tries; {reason}");
+            return Ok(Err(Fault::Cell(why)));
+        }
+        restarts += 1;
     }
 }
 

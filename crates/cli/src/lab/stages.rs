@@ -21,7 +21,7 @@ use super::bed::Bed;
 use super::folder::Folder;
 use super::load::Running;
 use super::plan::{Plan, Probe, Way};
-use super::run::{Fault, TRIES, begins, bench, condition, contender, keep_left, pace};
+use super::run::{Fault, TRIES, begins, bench, condition, contender, pace, with_guests};
 use super::steered::Steered;
 use super::{boot, one_way};
 use crate::output;
@@ -78,7 +78,7 @@ impl Part {
 /// When the lab itself fails. Stages that cannot be had are no error: the result says why.
 pub(super) fn measure(
     plan: &Plan,
-    bed: &Bed,
+    bed: &mut Bed,
     folder: &mut Folder,
     first_session: u32,
     (bar, stop): (&ProgressBar, &Stop),
@@ -93,9 +93,10 @@ pub(super) fn measure(
         begins(bar, part.name(plan));
         let mut best: Option<LabStages> = None;
         for _ in 0..TRIES {
-            session = session.wrapping_add(2);
-            let turn = one(plan, bed, part, session, stop);
-            keep_left(bed.left(), folder, bar)?;
+            let turn = with_guests(plan, bed, (&part.name(plan), folder, bar, stop), |bed| {
+                session = session.wrapping_add(2);
+                one(plan, bed, part, session, stop)
+            })?;
             let traced = match turn {
                 Ok(traced) => traced,
                 Err(Fault::Cell(error)) => {

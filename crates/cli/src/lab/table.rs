@@ -49,11 +49,17 @@ pub(super) fn plan(plan: &Plan) -> String {
         };
         _ = writeln!(text, "host   {}: {what}", host.name);
     }
-    for guest in &plan.guests {
+    for (number, guest) in plan.guests.iter().enumerate() {
         let (host, how) = (&plan.hosts[guest.host].name, guest.attachment.name());
         let machine = match plan.guests.get(guest.machine).filter(|other| other.name != guest.name) {
             Some(other) => format!("one more NIC of {}", other.name),
-            None => format!("{} CPUs, {} MiB", guest.cpus, guest.memory_mib),
+            None => {
+                let emulated = match plan.emulated_cpus(number) {
+                    cpus if cpus == guest.cpus => String::new(),
+                    cpus => format!(" ({cpus} if emulated)"),
+                };
+                format!("{} CPUs{emulated}, {} MiB", guest.cpus, guest.memory_mib)
+            }
         };
         _ = writeln!(text, "guest  {} of {host}: {how}, {machine}", guest.name);
     }
@@ -127,7 +133,8 @@ pub(super) fn needs(plan: &Plan) -> String {
         ));
     }
     let guests = plan.guests.iter().enumerate();
-    let machines: Vec<&Guest> = guests.filter(|(at, of)| of.machine == *at).map(|(_, of)| of).collect();
+    let first = guests.filter(|(at, of)| of.machine == *at);
+    let machines: Vec<&Guest> = first.map(|(_, of)| of).collect();
     if !machines.is_empty() {
         let (cpus, memory) = machines
             .iter()

@@ -66,6 +66,7 @@ fn lab(stages: Vec<LabStages>) -> LabResult {
         machines: Vec::new(),
         cells: Vec::new(),
         stages,
+        restarts: Vec::new(),
         warnings: Vec::new(),
         interrupted: false,
         file: String::new(),

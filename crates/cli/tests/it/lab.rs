@@ -16,6 +16,7 @@ mod hanging;
 mod inside;
 mod machines;
 mod progress;
+mod restarted;
 mod steered;
 mod stressed;
 mod studies;

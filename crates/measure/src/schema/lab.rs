@@ -29,12 +29,27 @@ pub struct LabResult {
     /// measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<LabStages>,
+    /// Guests that ended in a turn and were started again. The turn was repeated; one that a guest
+    /// ended in each time failed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub restarts: Vec<LabRestart>,
     /// What a reader has to know.
     pub warnings: Vec<String>,
     /// It was ended before all rounds were through.
     pub interrupted: bool,
     /// The lab file, whole: what repeats the run.
     pub file: String,
+}
+
+/// A guest that ended in a turn and was started again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LabRestart {
+    /// Name of the guest; with several NICs, of the first one.
+    pub guest: String,
+    /// The turn, such as `udp, round trip, loaded`.
+    pub turn: String,
+    /// The last that its console said.
+    pub reason: String,
 }
 
 /// A host or a guest.

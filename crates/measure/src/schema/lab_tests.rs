@@ -141,6 +141,11 @@ fn lab() -> LabResult {
             steering: Vec::new(),
             steal_percent: 0.5,
         }],
+        restarts: vec![LabRestart {
+            guest: "vm".into(),
+            turn: "udp, round trip, loaded".into(),
+            reason: "Oops".into(),
+        }],
         warnings: vec!["warned".into()],
         interrupted: false,
         file: "title = \"a study\"".into(),

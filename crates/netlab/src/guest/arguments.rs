@@ -30,7 +30,7 @@ pub(crate) fn arguments(config: &GuestConfig, accelerator: Accelerator, files: &
     // Threads have names of their own, by which they are found to be pinned.
     add("-name", "guest,debug-threads=on".to_owned());
     add("-cpu", cpu.to_owned());
-    add("-smp", config.cpus.to_string());
+    add("-smp", config.cpus_on(accelerator).to_string());
     add("-m", config.memory_mib.to_string());
     add("-kernel", comma(&config.kernel.image));
     add("-initrd", comma(files.initramfs));

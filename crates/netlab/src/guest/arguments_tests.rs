@@ -43,6 +43,21 @@ fn the_agent_is_the_first_process_and_gets_its_word_last() {
 }
 
 #[test]
+fn emulated_cpus_have_a_number_of_their_own() {
+    let mut config = config();
+    let cpus = |config: &GuestConfig, on| values(&of(config, on), "-smp")[0].to_owned();
+    assert_eq!(cpus(&config, Accelerator::Tcg), "2");
+    config.emulated_cpus = Some(1);
+    assert_eq!(
+        (
+            cpus(&config, Accelerator::Kvm).as_str(),
+            cpus(&config, Accelerator::Tcg).as_str()
+        ),
+        ("2", "1")
+    );
+}
+
+#[test]
 fn each_nic_has_its_wire_and_igb_a_port_of_its_own() {
     let mut config = config();
     let nic = |name: &str, last, model| Nic {

@@ -21,6 +21,8 @@ pub struct GuestConfig {
     pub agent: Agent,
     /// Virtual CPUs.
     pub cpus: u32,
+    /// Virtual CPUs where they are emulated, if that is another number.
+    pub emulated_cpus: Option<u32>,
     /// Memory in MiB. All files of the guest are in it, twice while it boots.
     pub memory_mib: u32,
     /// Its network interfaces.
@@ -55,6 +57,7 @@ impl GuestConfig {
             kernel,
             agent,
             cpus: 2,
+            emulated_cpus: None,
             memory_mib: 768,
             nics: Vec::new(),
             modules: Vec::new(),
@@ -66,6 +69,14 @@ impl GuestConfig {
             iommu: false,
             console: None,
             kernel_arguments: Vec::new(),
+        }
+    }
+
+    /// Returns how many virtual CPUs it has on an accelerator.
+    pub(super) fn cpus_on(&self, accelerator: Accelerator) -> u32 {
+        match accelerator {
+            Accelerator::Kvm => self.cpus,
+            Accelerator::Tcg => self.emulated_cpus.unwrap_or(self.cpus),
         }
     }
 

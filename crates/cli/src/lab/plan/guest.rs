@@ -276,6 +276,7 @@ fn made(guest: &file::Guest, host: usize, (machine, first): (usize, Option<&Gues
         kernel: guest.kernel.as_ref().map(|kernel| kernel.get_ref().clone()),
         // All NICs of a machine have its CPUs.
         cpus: first.map_or_else(own_cpus, |first| first.cpus),
+        has_own_cpus: guest.cpus.is_some(),
         memory_mib: guest.memory_mib.as_ref().map_or(768, |mib| mib.get_ref().small()),
         acceleration: guest
             .acceleration

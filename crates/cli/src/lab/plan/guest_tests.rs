@@ -102,3 +102,30 @@ fn a_guest_of_another_machine_is_reached_as_that_is() {
         assert!(told.contains(why), "{why}: {told}");
     }
 }
+
+#[test]
+fn an_emulated_machine_with_traced_paths_has_one_cpu_unless_more_is_needed() {
+    let cpus = |keys: &str, trace: bool, rest: &str| {
+        let guest = format!(
+            "[[guest]]\nname = \"vm\"\nhost = \"c\"\nattachment = \"tap-bridge\"\n\
+                     uplink = \"up\"\n{keys}\n"
+        );
+        let probe = probe(&format!("from = \"b\"\nto = \"vm\"\ntrace = {trace}"));
+        let plan = plan(&(guest + &probe + rest));
+        (plan.guests[0].cpus, plan.emulated_cpus(0))
+    };
+    let load = |cpu: u32| {
+        format!(
+            "[[load]]\nname = \"l\"\nkind = \"program\"\ncommand = [\"x\"]\n\
+                 guest = \"vm\"\ncpus = [{cpu}]\n"
+        )
+    };
+    let pins = "[[steering]]\nname = \"s\"\nguest = \"vm\"\nvcpus = [0, 1]\n";
+    assert_eq!(cpus("", true, ""), (2, 1));
+    assert_eq!(cpus("", true, &load(0)), (2, 1));
+    assert_eq!(cpus("", false, ""), (2, 2));
+    assert_eq!(cpus("cpus = 2", true, ""), (2, 2));
+    assert_eq!(cpus("queues = 2", true, ""), (2, 2));
+    assert_eq!(cpus("", true, &load(1)), (2, 2));
+    assert_eq!(cpus("", true, pins), (2, 2));
+}

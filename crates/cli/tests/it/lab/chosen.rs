@@ -84,7 +84,7 @@ fn a_lab_is_shown_wherever_it_can_run() {
     for part in [
         "Host to guest: eight ways to attach it",
         "guest tap-bridge of ",
-        "tap-bridge, 2 CPUs, 768 MiB",
+        "tap-bridge, 2 CPUs (1 if emulated), 768 MiB",
         "link ",
         "probe tap-bridge: ",
         "rounds of ",

@@ -1,4 +1,5 @@
-//! Guests of a lab: cells, one way by the guest's clock, stages into the guest and back, a guest that is killed, and a disk that is full. Three boots.
+//! Guests of a lab: cells, one way by the guest's clock, stages into the guest and back, and a disk
+//! that is full. Two boots.
 
 use std::fs;
 use std::process::Command;
@@ -12,7 +13,7 @@ use rustix::mount::{MountFlags, mount_remount};
 
 use super::broken::State;
 use super::common::Running;
-use super::{Scratch, Small, alone, kill, run_whole, turns};
+use super::{Scratch, Small, alone, run_whole, turns};
 
 /// How long an emulated guest and its turns may take on a machine that does other things.
 pub(super) const PATIENCE: Duration = Duration::from_secs(400);
@@ -361,42 +362,6 @@ fn vcpu_is_told(path: &TracedPath) {
         "of {} packets {} found the vCPU awake, {} woke it up, {unknown} unknown",
         path.traced_packets, awake.1, kick.1
     );
-}
-
-#[test]
-#[ignore = "make test-guests runs it"]
-fn a_guest_that_is_killed_ends_the_run_with_one_error() {
-    if !is_root() {
-        return;
-    }
-    let (_alone, scratch) = (alone(), Scratch::new());
-    let state = State::new(&scratch);
-    // Something is changed beside what is made: it is to be put back.
-    let steering = "[[steering]]\nname = \"pinned\"\nguest = \"tap-bridge\"\nvcpus = [0, 1]\n";
-    let pinned = content().replacen("rate = 200\n", "rate = 200\nsteering = [\"pinned\"]\n", 1);
-    scratch.lab(&(pinned + steering));
-    let running = state.start(&scratch, "run my.toml --into run");
-    let pid = running.pid();
-    assert!(
-        wait_until(PATIENCE, || turns(&scratch.path("run")) >= 1),
-        "{}",
-        running.told()
-    );
-    let children = all_children_of(pid);
-    kill(machine_of(pid).expect("a machine"));
-    let told = running.end_within(Duration::from_secs(60)).bad();
-    assert!(
-        told.contains("ringside: the guest tap-bridge has ended")
-            && told.contains("the last that its console said")
-            && told.contains("--resume` goes on"),
-        "{told}"
-    );
-    assert_eq!(told.matches("ringside: ").count(), 1, "{told}");
-    // What it said is kept, and that is told. An emulated guest's kernel is quiet while all is well.
-    let console = scratch.path("run/console-tap-bridge.log");
-    assert!(told.contains(console.to_str().expect("a path")), "{told}");
-    assert!(console.is_file(), "{told}");
-    state.assert_nothing_is_left_of(pid, &children);
 }
 
 #[test]
