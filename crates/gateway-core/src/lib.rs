@@ -18,6 +18,7 @@
 //! | [`direct`] | [`Directs`]: which hosts are told where a receiver lives, because they send much to it |
 //! | [`mod@drop`] | [`DropReason`]: why packets are dropped |
 //! | [`shard`] | which gateway of a fleet serves which network |
+//! | [`underlay_error`] | what hosts and routers say by ICMP about the gateway's own packets |
 //! | [`table`] | [`Neighbors`], by which workers find tens of millions of tenants while they change; [`Hosts`] |
 // One instruction has no safe name: see `prefetch`.
 #![deny(unsafe_code)]
@@ -34,7 +35,6 @@ pub mod firewall;
 pub mod flow;
 mod lane;
 pub mod packet;
-pub mod path_mtu;
 pub mod policy;
 mod prefetch;
 pub mod rewrite;
@@ -42,6 +42,7 @@ pub mod shard;
 pub mod table;
 #[doc(hidden)]
 pub mod testing;
+pub mod underlay_error;
 mod words;
 
 pub use address::{TenantAddress, Vni};

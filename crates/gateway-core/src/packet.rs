@@ -41,6 +41,15 @@ impl Underlay {
             known_options: Vec::new(),
         }
     }
+
+    /// Returns the UDP port of an encapsulation.
+    #[must_use]
+    pub const fn port(&self, encapsulation: Encapsulation) -> u16 {
+        match encapsulation {
+            Encapsulation::Vxlan => self.vxlan_port,
+            Encapsulation::Geneve => self.geneve_port,
+        }
+    }
 }
 
 /// What a frame is.

@@ -29,6 +29,7 @@ mod direct;
 mod edit;
 mod epochs;
 mod held;
+mod icmp;
 mod keeper;
 mod kernel_table;
 mod limits;
@@ -40,6 +41,7 @@ mod resolver;
 mod sockets;
 mod supervisor;
 mod trace;
+mod unreachable;
 mod waiting;
 mod worker;
 
@@ -73,6 +75,7 @@ use self::ports::{Ports, State, has_address, no_address};
 use self::resolver::Resolver;
 use self::sockets::Share;
 use self::supervisor::{Attached, Supervisor};
+use self::unreachable::UnreachableHosts;
 pub(crate) use self::worker::now;
 use self::worker::{Shared, Tell};
 use crate::model::{
@@ -283,6 +286,7 @@ impl XdpPath {
                 trace: ArcSwapOption::empty(),
                 ports: ArcSwap::from_pointee(ports),
                 notices: Notices::default(),
+                unreachable: UnreachableHosts::default(),
                 foreign: Arc::clone(&tables.foreign),
             }),
             cache: Arc::new(Mutex::new(cache)),
@@ -510,6 +514,8 @@ impl DataPath for XdpPath {
 
     fn problems(&self) -> Vec<String> {
         let mut problems = self.shared.notices.problems();
+        let underlay = &self.shared.settings.load().underlay;
+        problems.extend(self.shared.unreachable.problems(underlay, now()));
         let stuck = self.workers.iter().filter(|worker| worker.is_stuck());
         problems.extend(stuck.map(|worker| {
             format!(
@@ -522,7 +528,8 @@ impl DataPath for XdpPath {
     }
 
     fn trace(&self, filter: TraceFilter, to: mpsc::Sender<Traced>) -> Result<(), CannotTrace> {
-        trace::start(&self.shared, &self.cache, &self.shared.ports.load(), filter, to)
+        let sent = unreachable::Sent::new(&self.tables);
+        trace::start((&self.shared, &self.cache), &self.shared.ports.load(), filter, sent, to)
     }
 
     fn counters(&self) -> Counters {
@@ -568,6 +575,8 @@ impl DataPath for XdpPath {
             interface_events: self.shared.notices.events(),
             path_mtu: self.limits.events(),
             limited_hosts: self.limits.limited(),
+            unreachable_messages: self.shared.unreachable.messages(),
+            unreachable_hosts: self.shared.unreachable.hosts(&self.shared.settings.load().underlay),
             icmp_errors: ["sent", "held-back"].into_iter().zip(errors).collect(),
             queue_full: Full::ALL.map(Full::name).into_iter().zip(full).collect(),
             direct: self.telling.as_ref().map(|telling| telling.counters()),

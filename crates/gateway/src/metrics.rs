@@ -20,6 +20,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use ringside_gateway_core::conntrack::State;
+use ringside_gateway_core::underlay_error::Unreachable;
 use tokio::net::TcpListener;
 
 use crate::fleet::Member;
@@ -392,7 +393,30 @@ fn packets(out: &mut Out<'_, '_>, counters: &Counters) -> fmt::Result {
         None,
         usize::try_from(counters.limited_hosts).unwrap_or(usize::MAX),
     )?;
-    Ok(())
+    unreachable(out, counters)
+}
+
+fn unreachable(out: &mut Out<'_, '_>, counters: &Counters) -> fmt::Result {
+    let messages = counters.unreachable_messages.iter();
+    out.counters(
+        "unreachable_messages",
+        "ICMP errors that say that a packet of the gateway did not reach its host, by cause",
+        None,
+        messages.map(|(cause, count)| (label("cause", *cause), *count)),
+    )?;
+    let hosts = Unreachable::ALL.map(|cause| {
+        let hosts = counters.unreachable_hosts.iter();
+        (
+            label("cause", cause.name()),
+            hosts.filter(|host| host.cause == cause.name()).count() as u64,
+        )
+    });
+    out.gauges(
+        "unreachable_hosts",
+        "Hosts that do not get what the gateway sends at present, as ICMP errors say, by cause",
+        None,
+        hosts,
+    )
 }
 
 fn caches(out: &mut Out<'_, '_>, counters: &Counters) -> fmt::Result {

@@ -44,7 +44,7 @@ pub use foreign::Foreign;
 pub use health::Health;
 pub use path::{
     CacheCounters, CannotTrace, Counters, DataPath, DirectCounters, Drops, NoDataPath, PathCounters, PathSettings,
-    TraceFilter, Traced, WorkerLoad,
+    TraceFilter, Traced, UnreachableHost, WorkerLoad,
 };
 pub use read::Readers;
 pub(crate) use steady::{Steady, forget_every};

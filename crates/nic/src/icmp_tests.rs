@@ -1,39 +1,51 @@
 use std::net::{IpAddr, UdpSocket};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use ringside_netlab::wait_until;
 
 use super::*;
 
-/// A kernel that has nobody at a port says "unreachable", which is of the same ICMP type over IPv4, and another over IPv6.
+/// A kernel without a socket at a port answers "port unreachable".
 #[test]
-fn messages_of_the_type_come_and_no_others() {
+fn receives_errors_about_own_datagrams() {
     if !ringside_netlab::testing::is_root() {
         return;
     }
     for own in ["127.0.0.1", "::1"] {
         let own: IpAddr = own.parse().unwrap();
-        let messages = TooBigMessages::open(own).unwrap();
-        assert_eq!(messages.is_v4(), own.is_ipv4());
+        let errors = IcmpErrors::open(own).unwrap();
+        assert_eq!(errors.is_v4(), own.is_ipv4());
         let nobody = UdpSocket::bind((own, 0)).unwrap().local_addr().unwrap();
         let socket = UdpSocket::bind((own, 0)).unwrap();
         socket.send_to(b"is this so?", nobody).unwrap();
-        let mut room = [0; 2048];
-        let begun = Instant::now();
-        // Others use the loopback interface as well: only what quotes these ports counts.
+        // Others use the loopback interface as well: only a message that quotes these ports counts.
         let ports = [socket.local_addr().unwrap().port(), nobody.port()]
             .map(u16::to_be_bytes)
             .concat();
-        let mut is_there = || {
-            let message = messages.next(&mut room).unwrap()?;
-            Some(message.windows(4).any(|part| part == ports))
+        let mut room = [0; 2048];
+        let is_there = || {
+            let received = errors.next(&mut room).unwrap();
+            received
+                .is_some_and(|received| received.from == own && received.message.windows(4).any(|part| part == ports))
         };
-        let patience = Duration::from_secs(if own.is_ipv4() { 10 } else { 1 });
-        let mut found = false;
-        while !found && begun.elapsed() < patience {
-            match is_there() {
-                Some(ours) => found = ours,
-                None => std::thread::sleep(Duration::from_millis(5)),
-            }
+        assert!(wait_until(Duration::from_secs(10), is_there), "{own}");
+    }
+}
+
+/// Echo replies and neighbour discovery, of which there may be many, stay out.
+#[test]
+fn receives_no_other_messages() {
+    if !ringside_netlab::testing::is_root() {
+        return;
+    }
+    for own in ["127.0.0.1", "::1"] {
+        let errors = IcmpErrors::open(own.parse().unwrap()).unwrap();
+        let mut ping = std::process::Command::new("ping");
+        assert!(ping.args(["-c", "1", own]).output().unwrap().status.success());
+        let mut room = [0; 2048];
+        while let Some(received) = errors.next(&mut room).unwrap() {
+            let header = if errors.is_v4() { 20 } else { 0 };
+            assert!([1, 2, 3, 4, 11].contains(&received.message[header]), "{received:?}");
         }
-        assert_eq!(found, own.is_ipv4());
     }
 }

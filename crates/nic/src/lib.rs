@@ -81,7 +81,7 @@ pub use error::Error;
 pub use ethtool::{Channels, Driver, Rings};
 pub use features::Feature;
 pub use huge_pages::HugePages;
-pub use icmp::TooBigMessages;
+pub use icmp::{IcmpErrors, ReceivedIcmp};
 pub use interface::{Interface, InterfaceAddress};
 pub use irq::{Irq, IrqUse};
 pub use knob::{Coalescing, Knob};

@@ -89,11 +89,14 @@ pub(crate) fn join_all_frames(socket: BorrowedFd<'_>, ifindex: u32) -> io::Resul
     }
 }
 
-/// Has a raw socket receive messages of one ICMP type alone: <https://elixir.bootlin.com/linux/v6.18/C/ident/icmp_filter>,
+/// Limits a raw socket to messages of these ICMP types:
+/// <https://elixir.bootlin.com/linux/v6.18/C/ident/icmp_filter>,
 /// <https://elixir.bootlin.com/linux/v6.18/C/ident/icmp6_filter>. Each set bit is a type that does not come.
-pub(crate) fn take_icmp_type(socket: BorrowedFd<'_>, is_v4: bool, message_type: u8) -> io::Result<()> {
+pub(crate) fn take_icmp_types(socket: BorrowedFd<'_>, is_v4: bool, types: &[u8]) -> io::Result<()> {
     let mut blocked = [u32::MAX; 8];
-    blocked[usize::from(message_type / 32)] &= !(1 << (message_type % 32));
+    for message_type in types {
+        blocked[usize::from(message_type / 32)] &= !(1 << (message_type % 32));
+    }
     let (level, length) = match is_v4 {
         // The types from 32 on are no longer used, and not asked about.
         true => (libc::SOL_RAW, size_of::<u32>()),

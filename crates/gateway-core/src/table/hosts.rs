@@ -1,6 +1,7 @@
 //! The hosts that neighbours live on: each once, named by a number.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,6 +25,26 @@ pub enum Encapsulation {
     Vxlan,
     /// RFC 8926.
     Geneve,
+}
+
+impl Encapsulation {
+    /// Returns the name, as in configurations and statistics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Vxlan => "vxlan",
+            Self::Geneve => "geneve",
+        }
+    }
+}
+
+impl fmt::Display for Encapsulation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Vxlan => "VXLAN",
+            Self::Geneve => "Geneve",
+        })
+    }
 }
 
 /// A compute node.

@@ -10,7 +10,7 @@ use super::kind::refused;
 use super::{Answers, Api, invalid};
 use crate::datapath::now;
 use crate::fleet::Member;
-use crate::model::{CannotTrace, DirectCounters, Drops, PathCounters, TraceFilter};
+use crate::model::{CannotTrace, DirectCounters, Drops, PathCounters, TraceFilter, UnreachableHost};
 use crate::object::wire;
 use crate::proto;
 use crate::proto::operation_service_server::OperationService;
@@ -28,6 +28,17 @@ fn direct(counters: DirectCounters) -> proto::DirectPathStatistics {
         sent_notices: counters.sent,
         failed_notices: counters.failed,
         held_back_notices: counters.held_back,
+    }
+}
+
+fn unreachable_host(host: &UnreachableHost) -> proto::UnreachableHost {
+    proto::UnreachableHost {
+        host: wire::ip_bytes(host.host),
+        encapsulation: wire::encapsulation_message(Some(host.encapsulation)).into(),
+        udp_port: host.udp_port.into(),
+        cause: host.cause.to_owned(),
+        from: wire::ip_bytes(host.from),
+        messages: host.messages,
     }
 }
 
@@ -145,6 +156,10 @@ impl OperationService for Api {
                 .map(|(what, times)| count(what, *times))
                 .collect(),
             limited_hosts: counters.limited_hosts,
+            unreachable_messages: (counters.unreachable_messages.iter())
+                .map(|(cause, messages)| count(cause, *messages))
+                .collect(),
+            unreachable_hosts: (counters.unreachable_hosts.iter()).map(unreachable_host).collect(),
             icmp_errors: (counters.icmp_errors.iter())
                 .map(|(what, errors)| count(what, *errors))
                 .collect(),

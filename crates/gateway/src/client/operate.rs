@@ -9,6 +9,7 @@ use tonic::transport::Channel;
 
 use super::connect::refused;
 use super::show;
+use crate::object::wire;
 use crate::proto;
 use crate::proto::operation_service_client::OperationServiceClient;
 
@@ -117,6 +118,19 @@ pub(super) async fn stats(channel: Channel, json: bool) -> Result<()> {
     };
     let worker =
         |worker: &proto::WorkerStatistics| json!({ "name": worker.name, "load-permille": worker.load_permille });
+    let unreachable = |host: &proto::UnreachableHost| {
+        let ip = |bytes: &[u8]| wire::optional_ip("host", bytes).ok().flatten().map(|ip| ip.to_string());
+        let encapsulation = host.encapsulation().as_str_name().trim_start_matches("ENCAPSULATION_");
+        json!({
+            "name": format!("{} {}", ip(&host.host).unwrap_or_default(), encapsulation.to_lowercase()),
+            "host": ip(&host.host),
+            "encapsulation": encapsulation.to_lowercase(),
+            "udp-port": host.udp_port,
+            "cause": host.cause,
+            "from": ip(&host.from),
+            "messages": host.messages,
+        })
+    };
     let value = json!({
         "neighbors": all.neighbors,
         "neighbor-memory-bytes": all.neighbor_memory_bytes,
@@ -144,6 +158,8 @@ pub(super) async fn stats(channel: Channel, json: bool) -> Result<()> {
         "interface-events": counts(&all.interface_events),
         "path-mtu": counts(&all.path_mtu),
         "limited-hosts": all.limited_hosts,
+        "unreachable-messages": counts(&all.unreachable_messages),
+        "unreachable-hosts": all.unreachable_hosts.iter().map(unreachable).collect::<Vec<_>>(),
         "icmp-errors": counts(&all.icmp_errors),
         "queue-full": counts(&all.queue_full),
         "workers": all.workers.iter().map(worker).collect::<Vec<_>>(),

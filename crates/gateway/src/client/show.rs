@@ -4,6 +4,7 @@ use std::io::{self, Write as _};
 
 use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};
+use ringside_gateway_core::table::Encapsulation;
 use serde::Serialize;
 
 use crate::object::text::Text;
@@ -33,10 +34,6 @@ impl Shown for Neighbor {
     ];
 
     fn line(&self) -> Vec<String> {
-        let encapsulation = self.host.encapsulation.map(|encapsulation| match encapsulation {
-            ringside_gateway_core::table::Encapsulation::Vxlan => "vxlan",
-            ringside_gateway_core::table::Encapsulation::Geneve => "geneve",
-        });
         vec![
             self.address.vni.to_string(),
             self.address.ip.to_string(),
@@ -44,7 +41,7 @@ impl Shown for Neighbor {
             self.host.ip.to_string(),
             or_dash(self.host.mac),
             or_dash(self.host.port),
-            or_dash(encapsulation),
+            or_dash(self.host.encapsulation.map(Encapsulation::name)),
             self.version.to_string(),
         ]
     }

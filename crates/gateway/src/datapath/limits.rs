@@ -1,5 +1,5 @@
 //! How long a packet may be that gets to a host: what the kernel's routes say, and what routers on the way say of packets that were too
-//! long for them. The kernel itself makes nothing of those messages, because the packets are no socket's of this host.
+//! long for them ([`super::icmp`]).
 //!
 //! # What a message costs
 //! Anybody may send them, and what is said may change again and again. Workers obey the least that was said at once, which is a word of
@@ -9,24 +9,21 @@
 //! That ends ten minutes after the last time.
 
 use std::collections::{HashMap, HashSet};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ringside_gateway_core::decide::Settings;
-use ringside_gateway_core::path_mtu::{least, too_big};
 use ringside_gateway_core::table::{HostId, HostReader, Hosts, Limit};
-use ringside_nic::TooBigMessages;
+use ringside_gateway_core::underlay_error::least;
 
 use super::nanoseconds;
 use super::pace::Gate;
 
 /// So long a router is believed, as RFC 1191 §6.3 advises: then a packet that is too long has to ask anew.
 const BELIEVED: u64 = 600 * SECOND;
-/// Messages that are read at a time. Of those that find no room in the socket's buffer meanwhile the next packet brings another.
-const MOST: usize = 64;
 /// The fast path's cache is looked through for neighbours of limited hosts not more often, and no more often for long than [`SPARING`]
 /// says: workers know them at once.
 const BETWEEN_PASSES: u64 = SECOND;
@@ -35,13 +32,11 @@ const SPARING: (Duration, u32) = (Duration::from_secs(10), 10);
 /// So often within [`BELIEVED`] the fast path is told exactly what gets to a host.
 const TOLD: u8 = 3;
 const SECOND: u64 = 1_000_000_000;
-/// Longer than what routers quote: at most 1280 bytes with IPv6, and 576 with IPv4 (RFC 1812).
-const ROOM: usize = 2048;
 
 /// What was heard, for statistics.
 #[derive(Debug, Default)]
 pub(super) struct LimitCounters {
-    /// Messages about something that cannot be reached, or not by a packet of that length.
+    /// Messages that a packet of the gateway was too long.
     heard: AtomicU64,
     /// Those that have made a way to a host narrower.
     taken: AtomicU64,
@@ -159,6 +154,12 @@ impl Limits {
         }
     }
 
+    /// Returns the numbers of the hosts that have this address.
+    pub(super) fn numbers(&mut self, table: &Hosts, ip: IpAddr, now: u64) -> &[HostId] {
+        self.number(table, now);
+        self.numbers.get(&ip).map_or(&[], Vec::as_slice)
+    }
+
     /// What holds of a host, and if that is because of a router: until when.
     fn holds(&mut self, id: HostId) -> Option<(NonZeroU16, Option<NonZeroU32>)> {
         let heard = self.hosts.find(id).and_then(|host| self.heard.get(&host.ip));
@@ -226,14 +227,10 @@ impl Limits {
         }
     }
 
-    /// A message that has come. `message` as [`too_big`] takes it.
-    fn hear(&mut self, table: &Hosts, (message, is_v4): (&[u8], bool), settings: &Settings, now: u64) {
+    /// Takes what a router has said of the way to a host.
+    pub(super) fn hear(&mut self, table: &Hosts, (ip, mtu): (IpAddr, NonZeroU16), settings: &Settings, now: u64) {
         self.counters.heard.fetch_add(1, Ordering::Relaxed);
-        let Some((ip, mtu)) = too_big(message, is_v4, settings) else {
-            return;
-        };
-        self.number(table, now);
-        let ids = self.numbers.get(&ip).cloned().unwrap_or_default();
+        let ids = self.numbers(table, ip, now).to_vec();
         // A way never gets wider by being asked for more.
         let is_less = |id: &HostId| {
             let port = self.hosts.find(*id).and_then(|host| settings.port_to(&host));
@@ -258,23 +255,6 @@ impl Limits {
             tracing::info!(%host, bytes, unsaid, "a router on the way to a host takes no more");
         } else {
             self.unsaid += 1;
-        }
-    }
-
-    /// What routers have said since the last time.
-    pub(super) fn listen(&mut self, table: &Hosts, listeners: &[TooBigMessages], settings: &Settings, now: u64) {
-        let mut room = [0; ROOM];
-        for listener in listeners {
-            for _ in 0..MOST {
-                match listener.next(&mut room) {
-                    Ok(Some(message)) => self.hear(table, (message, listener.is_v4()), settings, now),
-                    Ok(None) => break,
-                    Err(error) => {
-                        tracing::debug!(%error, "what routers say cannot be read");
-                        break;
-                    }
-                }
-            }
         }
     }
 
@@ -326,22 +306,6 @@ fn is_narrower(mtu: Option<NonZeroU16>, than: Option<NonZeroU16>) -> bool {
 /// Of nanoseconds of CLOCK_MONOTONIC, as entries of the cache have it.
 pub(super) fn seconds_of(time: u64) -> u32 {
     u32::try_from(time / SECOND).unwrap_or(u32::MAX)
-}
-
-/// Where routers are heard from now on. Without it packets that are too long for them get lost.
-pub(super) fn listeners() -> Vec<TooBigMessages> {
-    let families = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), Ipv6Addr::UNSPECIFIED.into()];
-    let open = |family: IpAddr| match TooBigMessages::open(family) {
-        Ok(listener) => Some(listener),
-        // A host without IPv6 has no routers of it.
-        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error()) => None,
-        Err(error) => {
-            let family = if family.is_ipv4() { "IPv4" } else { "IPv6" };
-            tracing::warn!(%error, family, "routers that say that a packet is too long for them are not heard");
-            None
-        }
-    };
-    families.into_iter().filter_map(open).collect()
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
+use std::net::Ipv4Addr;
+
 use ringside_gateway_core::Underlay;
 use ringside_gateway_core::decide::PortSettings;
 use ringside_gateway_core::table::Host;
-use ringside_wire::checksum::Sum;
-use ringside_wire::{MacAddr, Protocol, ipv4};
+use ringside_wire::MacAddr;
 
 use super::*;
 
@@ -26,26 +27,6 @@ fn settings() -> Settings {
         ttl: 64,
         errors_per_second: 1000,
     }
-}
-
-fn said(host: IpAddr, mtu: u16) -> Vec<u8> {
-    let IpAddr::V4(host) = host else { panic!("IPv4") };
-    let header = |from, to, protocol, payload_len| {
-        let mut bytes = vec![0; 20];
-        let header = ipv4::Header {
-            payload_len,
-            ..ipv4::Header::new(from, to, protocol)
-        };
-        header.emit(&mut bytes).expect("room");
-        bytes
-    };
-    let udp = [0xc0, 0, 0x12, 0xb5, 5, 0xc0, 0, 0];
-    let quoted = [header(OURS, host, Protocol::UDP, 1472), udp.to_vec()].concat();
-    let mut message = [&[3, 4, 0, 0, 0, 0][..], &mtu.to_be_bytes(), &quoted].concat();
-    let checksum = Sum::of(&message).finish();
-    message[2..4].copy_from_slice(&checksum.to_be_bytes());
-    let router = Ipv4Addr::new(203, 0, 113, 1);
-    [header(router, OURS, Protocol::ICMP, message.len()), message].concat()
 }
 
 struct Bed {
@@ -84,8 +65,8 @@ impl Bed {
     }
 
     fn hear(&mut self, host: IpAddr, mtu: u16) {
-        let message = said(host, mtu);
-        (self.limits).hear(&self.table, (&message, true), &settings(), self.now);
+        let mtu = NonZeroU16::new(mtu).expect("more than nothing");
+        self.limits.hear(&self.table, (host, mtu), &settings(), self.now);
     }
 
     fn route(&mut self, id: u32, mtu: u16) {

@@ -15,13 +15,15 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use ringside_gateway_core::Neighbors;
 use ringside_gateway_core::table::{Host, HostId, HostReader, Limit};
-use ringside_nic::{NeighbourEvent, NeighbourWatch, Route, TooBigMessages};
+use ringside_nic::{NeighbourEvent, NeighbourWatch, Route};
 use ringside_wire::MacAddr;
 
+use super::icmp::IcmpListener;
 use super::kernel_table;
-use super::limits::{LimitCounters, Limits, listeners};
+use super::limits::{LimitCounters, Limits};
 use super::notices::About;
 use super::ports::Ports;
+use super::unreachable::Tracker;
 use super::worker::{Shared, now};
 use crate::model::Tables;
 
@@ -85,7 +87,7 @@ struct Known {
 }
 
 /// What is known of hosts on which somebody lives. Who has none any more is forgotten, after one to two rounds.
-struct Ways {
+struct Ways<'a> {
     hosts: HostReader,
     hops: HashMap<Place, Hop>,
     /// In the order in which their routes are looked at.
@@ -99,8 +101,8 @@ struct Ways {
     /// Hosts up to this number were asked for before anybody sent to them.
     prepared: usize,
     limits: Limits,
-    /// To whom routers on the way talk.
-    routers: Vec<TooBigMessages>,
+    unreachable: Tracker<'a>,
+    icmp: IcmpListener,
     /// What the kernel finds out; None if it does not tell.
     watch: Option<NeighbourWatch>,
     /// As the interfaces were found last.
@@ -130,7 +132,7 @@ impl Resolver {
         }
     }
 
-    fn begin(&self) -> Ways {
+    fn begin(&self) -> Ways<'_> {
         let silent = |error: &_| tracing::warn!(%error, "MAC addresses are found out once a second, not at once");
         let begun = Instant::now();
         let mut ways = Ways {
@@ -144,7 +146,8 @@ impl Resolver {
             next: 0,
             prepared: 0,
             limits: Limits::new(&self.tables.hosts, Arc::clone(&self.limits)),
-            routers: listeners(),
+            unreachable: Tracker::new(&self.shared.unreachable, &self.tables),
+            icmp: IcmpListener::open(),
             watch: NeighbourWatch::open().inspect_err(silent).ok(),
             ports: self.shared.ports.load_full(),
             looked: begun,
@@ -170,7 +173,7 @@ impl Resolver {
         ways
     }
 
-    fn turn(&self, ways: &mut Ways) -> Turn {
+    fn turn(&self, ways: &mut Ways<'_>) -> Turn {
         let waits = ways.is_to_be_looked_through || ways.hops.values().any(Hop::is_waited_for);
         let pause = if waits { WHILE_WAITING } else { LOOK / 10 };
         match self.wanted.recv_timeout(pause) {
@@ -196,12 +199,14 @@ impl Resolver {
                 self.forget(id, ways);
             }
             ways.limits.forget(&self.tables.hosts, now());
+            ways.unreachable.expire(now());
         }
         if self.shared.foreign.is_possible() {
             self.prepare(ways);
         }
         let at = now();
-        (ways.limits).listen(&self.tables.hosts, &ways.routers, &self.shared.settings.load(), at);
+        let takers = (&mut ways.limits, &mut ways.unreachable);
+        (ways.icmp).read(&self.tables.hosts, takers, &self.shared.settings.load(), at);
         for id in ways.limits.changed(&self.tables.hosts, at) {
             _ = self.found.send(id);
         }
@@ -214,7 +219,7 @@ impl Resolver {
         Turn::LookedThrough
     }
 
-    fn ask(&self, id: HostId, ways: &mut Ways) {
+    fn ask(&self, id: HostId, ways: &mut Ways<'_>) {
         let is_open = |host: &Host| host.mac.is_none() || host.port.is_none();
         if !ways.hosts.find(id).is_some_and(|host| is_open(&host)) {
             return;
@@ -229,14 +234,14 @@ impl Resolver {
     }
 
     /// A gateway of a fleet may be sent any network's packets from one moment to the next, more of them than wait for a MAC address.
-    fn prepare(&self, ways: &mut Ways) {
+    fn prepare(&self, ways: &mut Ways<'_>) {
         let end = self.tables.hosts.len().min(ways.prepared + AT_ONCE);
         hosts(ways.prepared..end).for_each(|id| self.ask(id, ways));
         ways.prepared = end;
     }
 
     /// From now on a host is reached there.
-    fn go(&self, id: HostId, given: &Host, place: Place, ways: &mut Ways) {
+    fn go(&self, id: HostId, given: &Host, place: Place, ways: &mut Ways<'_>) {
         let hop = ways.enrol(id, place);
         match given.mac.map(|mac| mac.0).or(hop.mac) {
             Some(mac) => self.tell(id, mac, place.0),
@@ -258,7 +263,7 @@ impl Resolver {
     }
 
     /// Some hosts may be reached by another way than before.
-    fn look_at_routes(&self, ways: &mut Ways) {
+    fn look_at_routes(&self, ways: &mut Ways<'_>) {
         let mut others = 0;
         for _ in 0..ways.places.len().min(ROUTES) {
             let Known { id, place: before, .. } = ways.places[ways.next % ways.places.len()];
@@ -279,7 +284,7 @@ impl Resolver {
     }
 
     /// Nobody lives on a host any more. If somebody comes, it is asked for anew.
-    fn forget(&self, id: HostId, ways: &mut Ways) {
+    fn forget(&self, id: HostId, ways: &mut Ways<'_>) {
         ways.leave(id);
         ways.limits.route(&self.tables.hosts, id, None, now());
         self.tables.hosts.resolve(id, None);
@@ -288,7 +293,7 @@ impl Resolver {
     }
 
     /// What the kernel tells.
-    fn listen(&self, ways: &mut Ways) {
+    fn listen(&self, ways: &mut Ways<'_>) {
         let Some(watch) = &mut ways.watch else { return };
         loop {
             match watch.next() {
@@ -316,7 +321,7 @@ impl Resolver {
     }
 
     /// What the kernel has in its table.
-    fn look(&self, ways: &mut Ways) {
+    fn look(&self, ways: &mut Ways<'_>) {
         let ports = self.shared.ports.load();
         let mut failed = None;
         for (port, interface) in ports.iter() {
@@ -417,7 +422,7 @@ pub(super) fn resolve_known(tables: &Tables, ports: &Ports) -> Vec<HostId> {
     resolved
 }
 
-impl Ways {
+impl Ways<'_> {
     /// A host is at this hop, and no longer where it was.
     fn enrol(&mut self, id: HostId, place: Place) -> &mut Hop {
         match self.numbers.get(&id) {

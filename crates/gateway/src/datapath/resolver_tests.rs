@@ -13,6 +13,7 @@ use ringside_netlab::{End, Lab, VethConfig};
 use super::*;
 use crate::datapath::epochs::Epochs;
 use crate::datapath::notices::Notices;
+use crate::datapath::unreachable::UnreachableHosts;
 
 fn shared(tables: &Tables, interface: &str) -> Shared {
     let settings = Settings {
@@ -34,6 +35,7 @@ fn shared(tables: &Tables, interface: &str) -> Shared {
         trace: ArcSwapOption::empty(),
         ports: ArcSwap::from_pointee(Ports::by_name(&[interface.to_owned()]).unwrap()),
         notices: Notices::default(),
+        unreachable: UnreachableHosts::default(),
         foreign: Arc::clone(&tables.foreign),
     }
 }

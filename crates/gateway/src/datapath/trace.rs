@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 use super::cache::Cache;
 use super::counters::reason;
 use super::ports::Ports;
+use super::unreachable::Sent;
 use super::worker::Shared;
 use crate::model::{CannotTrace, Drops, TraceFilter, Traced};
 
@@ -27,6 +28,9 @@ const SHOWN: usize = 256;
 const WAITING: usize = 1024;
 /// Both stages are looked at so often, and what they have shown is put into order.
 const ROUND: Duration = Duration::from_millis(50);
+
+/// How the decision about a packet that goes on begins.
+const SENT: &str = "sent on";
 
 /// What workers are to show.
 #[derive(Debug)]
@@ -111,8 +115,8 @@ fn by_worker(decision: Decision, cacheable: Cacheable, after: &[u8]) -> String {
                 Cacheable::Ended(_) => "; its connection ends, and is no longer the fast path's",
             };
             match receiver(after) {
-                Some(host) => format!("sent on to {host}{cached}"),
-                None => format!("sent on{cached}"),
+                Some(host) => format!("{SENT} to {host}{cached}"),
+                None => format!("{SENT}{cached}"),
             }
         }
         Decision::Answer => "answered".to_owned(),
@@ -188,8 +192,8 @@ fn by_program(outcome: Outcome) -> String {
             format!("dropped: {}", reason.map_or("unknown", |reason| reason.name()))
         }
         Outcome::Passed => "the kernel's".to_owned(),
-        Outcome::Forwarded => "sent on".to_owned(),
-        Outcome::Redirected => "sent on by another interface".to_owned(),
+        Outcome::Forwarded => SENT.to_owned(),
+        Outcome::Redirected => format!("{SENT} by another interface"),
         Outcome::Answered => "answered".to_owned(),
         Outcome::Slow(cause) => format!("handed to a worker: {}", cause.name()),
     }
@@ -197,10 +201,10 @@ fn by_program(outcome: Outcome) -> String {
 
 /// Shows packets from now on, until nobody listens.
 pub(super) fn start(
-    shared: &Arc<Shared>,
-    cache: &Arc<Mutex<Cache>>,
+    (shared, cache): (&Arc<Shared>, &Arc<Mutex<Cache>>),
     ports: &Ports,
     filter: TraceFilter,
+    mut sent: Sent,
     to: mpsc::Sender<Traced>,
 ) -> Result<(), CannotTrace> {
     let failed = |error: anyhow::Error| CannotTrace::Failed(format!("{error:#}").into());
@@ -229,7 +233,7 @@ pub(super) fn start(
     shared.trace.store(Some(Arc::clone(&wanted)));
     let (shared, cache) = (Arc::clone(shared), Arc::clone(cache));
     let run = move || {
-        if let Err(error) = show(&shared, &cache, &wanted, &told, &to) {
+        if let Err(error) = show((&shared, &cache), &wanted, &told, &mut sent, &to) {
             tracing::warn!(%error, "packets cannot be shown any more");
         }
         shared.trace.store(None);
@@ -246,10 +250,10 @@ fn lock(cache: &Mutex<Cache>) -> MutexGuard<'_, Cache> {
 }
 
 fn show(
-    shared: &Shared,
-    cache: &Mutex<Cache>,
+    (shared, cache): (&Shared, &Mutex<Cache>),
     wanted: &Wanted,
     told: &Receiver<Traced>,
+    sent: &mut Sent,
     to: &mpsc::Sender<Traced>,
 ) -> Result<()> {
     let program = Arc::clone(&lock(cache).program);
@@ -269,7 +273,12 @@ fn show(
         if let Some(first) = round.first_mut() {
             first.lost = more;
         }
-        for traced in round {
+        for mut traced in round {
+            if traced.decision.starts_with(SENT) {
+                let underlay = &shared.settings.load().underlay;
+                let note = sent.note(&shared.unreachable, &traced.bytes, underlay);
+                traced.decision.extend(note);
+            }
             if to.blocking_send(traced).is_err() {
                 return Ok(());
             }

@@ -22,6 +22,7 @@ use super::epochs::Epochs;
 use super::notices::Notices;
 use super::ports::Ports;
 use super::trace::{Shown, Wanted};
+use super::unreachable::UnreachableHosts;
 use super::waiting::Waiting;
 use crate::model::Foreign;
 
@@ -62,6 +63,7 @@ pub(super) struct Shared {
     /// As they were found last: one that is made anew is another.
     pub(super) ports: ArcSwap<Ports>,
     pub(super) notices: Notices,
+    pub(super) unreachable: UnreachableHosts,
     /// Networks that are other gateways'.
     pub(super) foreign: Arc<Foreign>,
 }

@@ -2042,8 +2042,7 @@ pub struct GetStatisticsResponse {
     /// what the fast path may take over, "flows" for direct paths. It is told again, at the latest with the next packet.
     #[prost(message, repeated, tag = "23")]
     pub queue_full: ::prost::alloc::vec::Vec<Count>,
-    /// What routers have said of packets that were too long for them: "heard" are all of their messages about something that is not
-    /// reached, "taken" those that have made the way to a host narrower, "forgotten" such ways that are tried anew.
+    /// What routers have said of packets that were too long for them: "heard" are their messages, "taken" those that have made the way to a host narrower, "forgotten" such ways that are tried anew.
     #[prost(message, repeated, tag = "24")]
     pub path_mtu: ::prost::alloc::vec::Vec<Count>,
     /// Hosts to which less gets than the port sends, as far as is known.
@@ -2053,6 +2052,35 @@ pub struct GetStatisticsResponse {
     /// they are about are dropped either way, each for its reason.
     #[prost(message, repeated, tag = "26")]
     pub icmp_errors: ::prost::alloc::vec::Vec<Count>,
+    /// ICMP errors that say that a packet of the gateway did not reach its host, by cause: "port-unreachable" and so on. "ignored" are those
+    /// about packets that the gateway does not send at present.
+    #[prost(message, repeated, tag = "27")]
+    pub unreachable_messages: ::prost::alloc::vec::Vec<Count>,
+    /// Hosts that do not get what the gateway sends, as ICMP errors of the last 30 seconds say.
+    #[prost(message, repeated, tag = "28")]
+    pub unreachable_hosts: ::prost::alloc::vec::Vec<UnreachableHost>,
+}
+/// A host that does not get what the gateway sends.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UnreachableHost {
+    /// Its address; 4 or 16 bytes.
+    #[prost(bytes = "vec", tag = "1")]
+    pub host: ::prost::alloc::vec::Vec<u8>,
+    /// What the packets are sent in.
+    #[prost(enumeration = "Encapsulation", tag = "2")]
+    pub encapsulation: i32,
+    /// The UDP port they are sent to.
+    #[prost(uint32, tag = "3")]
+    pub udp_port: u32,
+    /// What the last ICMP error says, by its name in `unreachable_messages`.
+    #[prost(string, tag = "4")]
+    pub cause: ::prost::alloc::string::String,
+    /// The sender of that error, the host itself or a router; 4 or 16 bytes.
+    #[prost(bytes = "vec", tag = "5")]
+    pub from: ::prost::alloc::vec::Vec<u8>,
+    /// ICMP errors since the host was unreachable.
+    #[prost(uint64, tag = "6")]
+    pub messages: u64,
 }
 /// Asks to drain.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

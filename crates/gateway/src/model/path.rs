@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringside_gateway_core::conntrack::Timeouts;
+use ringside_gateway_core::table::Encapsulation;
 use ringside_gateway_core::{DropReason, TenantAddress, Vni};
 use tokio::sync::mpsc;
 
@@ -177,6 +178,10 @@ pub struct Counters {
     pub path_mtu: Vec<(&'static str, u64)>,
     /// Hosts to which less gets than the port sends, as far as is known.
     pub limited_hosts: u64,
+    /// ICMP errors that say that a packet of the gateway did not reach its host, by cause.
+    pub unreachable_messages: Vec<(&'static str, u64)>,
+    /// Hosts that do not get what the gateway sends, as ICMP errors say at present.
+    pub unreachable_hosts: Vec<UnreachableHost>,
     /// How often workers found no room where they tell others what is to be done, by queue. They tell it again: hosts that packets
     /// wait for a moment later, the rest with the next packet.
     pub queue_full: Vec<(&'static str, u64)>,
@@ -184,6 +189,23 @@ pub struct Counters {
     pub icmp_errors: Vec<(&'static str, u64)>,
     /// Direct paths, if hosts are told of them.
     pub direct: Option<DirectCounters>,
+}
+
+/// A host that does not get what the gateway sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnreachableHost {
+    /// Its address.
+    pub host: IpAddr,
+    /// What the packets are sent in.
+    pub encapsulation: Encapsulation,
+    /// The UDP port they are sent to.
+    pub udp_port: u16,
+    /// What the last ICMP error says.
+    pub cause: &'static str,
+    /// Its sender: the host, or a router.
+    pub from: IpAddr,
+    /// ICMP errors so far.
+    pub messages: u64,
 }
 
 /// How full a cache of the fast path is, and what became of what there was no room for.

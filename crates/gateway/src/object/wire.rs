@@ -74,7 +74,7 @@ fn ip(bytes: &[u8]) -> Result<IpAddr, String> {
     unicast(ip)
 }
 
-fn ip_bytes(ip: IpAddr) -> Vec<u8> {
+pub(crate) fn ip_bytes(ip: IpAddr) -> Vec<u8> {
     match ip {
         IpAddr::V4(ip) => ip.octets().to_vec(),
         IpAddr::V6(ip) => ip.octets().to_vec(),
@@ -191,17 +191,20 @@ pub(crate) fn host(message: Option<&proto::Host>) -> Result<Host, String> {
     })
 }
 
-pub(crate) fn host_message(host: &Host) -> proto::Host {
-    let encapsulation = match host.encapsulation {
+pub(crate) fn encapsulation_message(encapsulation: Option<Encapsulation>) -> proto::Encapsulation {
+    match encapsulation {
         None => proto::Encapsulation::Unspecified,
         Some(Encapsulation::Vxlan) => proto::Encapsulation::Vxlan,
         Some(Encapsulation::Geneve) => proto::Encapsulation::Geneve,
-    };
+    }
+}
+
+pub(crate) fn host_message(host: &Host) -> proto::Host {
     proto::Host {
         ip: ip_bytes(host.ip),
         mac: host.mac.map(|mac| mac.0.to_vec()).unwrap_or_default(),
         port: host.port.map(u32::from),
-        encapsulation: encapsulation.into(),
+        encapsulation: encapsulation_message(host.encapsulation).into(),
     }
 }
 

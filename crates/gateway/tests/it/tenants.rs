@@ -34,6 +34,7 @@ mod stale;
 mod streams;
 mod traced;
 mod units;
+mod unreachable;
 mod weather;
 
 use crate::{bed, ringside};
