@@ -72,6 +72,25 @@ pub(crate) fn xdp(name: &'static str, program: BorrowedFd<'_>, ifindex: u32, mod
         })
 }
 
+/// Attaches a program that passes every packet, in native mode, to an interface of the calling
+/// thread's network namespace.
+///
+/// The other end of a veth pair takes what an XDP program sends back only while this end has a
+/// program. No process is needed for it: the program stays until `ip link set dev NAME xdp off`.
+///
+/// # Errors
+///
+/// [`Error::Attach`], for instance if another program is attached.
+pub fn attach_pass(ifindex: u32) -> Result<()> {
+    let attached = sys::load_pass().and_then(|program| sys::attach_xdp(program.as_fd(), ifindex, XDP_FLAGS_DRV_MODE));
+    attached.map_err(|source| Error::Attach {
+        program: "ringside_pass",
+        hook: "native XDP",
+        interface: interface_name(ifindex),
+        source,
+    })
+}
+
 /// Needs kernel 6.6.
 pub(crate) fn tcx_ingress(name: &'static str, program: BorrowedFd<'_>, ifindex: u32) -> Result<Link> {
     tcx(name, program, ifindex, (BPF_TCX_INGRESS, "tcx ingress"))

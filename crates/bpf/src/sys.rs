@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
 
-use libbpf_rs::libbpf_sys::{self, bpf_attach_type, bpf_link_create_opts, bpf_test_run_opts, size_t};
+use libbpf_rs::libbpf_sys::{self, bpf_attach_type, bpf_insn, bpf_link_create_opts, bpf_test_run_opts, size_t};
 use libbpf_rs::{MapCore, MapHandle, MapType};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
@@ -29,6 +29,42 @@ pub(crate) fn link(program: BorrowedFd<'_>, ifindex: u32, hook: bpf_attach_type,
     // SAFETY: `options` is valid for the call and names its own size; libbpf only reads it. The
     // descriptor is open for as long as the borrow lives.
     let fd = unsafe { libbpf_sys::bpf_link_create(program.as_raw_fd(), ifindex, hook, &raw const options) };
+    told(fd)?;
+    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Attaches `program` to an interface that has none in this mode. It stays when the process ends.
+pub(crate) fn attach_xdp(program: BorrowedFd<'_>, ifindex: u32, flags: u32) -> io::Result<()> {
+    let ifindex = i32::try_from(ifindex).map_err(|_| io::Error::from_raw_os_error(ENODEV))?;
+    let flags = flags | libbpf_sys::XDP_FLAGS_UPDATE_IF_NOEXIST;
+    // SAFETY: the descriptor is open for as long as the borrow lives; null stands for no options.
+    let error = unsafe { libbpf_sys::bpf_xdp_attach(ifindex, program.as_raw_fd(), flags, ptr::null()) };
+    told(error)
+}
+
+/// Loads an XDP program that passes every packet.
+pub(crate) fn load_pass() -> io::Result<OwnedFd> {
+    const XDP_PASS: i32 = 2;
+    let instruction = |code, imm| bpf_insn {
+        code,
+        imm,
+        ..Default::default()
+    };
+    // r0 = XDP_PASS; exit
+    let program = [instruction(0xb7, XDP_PASS), instruction(0x95, 0)];
+    // SAFETY: the program has as many instructions as the call says, both texts end with a zero,
+    // and all are only read; null stands for no options.
+    let fd = unsafe {
+        libbpf_sys::bpf_prog_load(
+            libbpf_sys::BPF_PROG_TYPE_XDP,
+            c"ringside_pass".as_ptr(),
+            c"Apache-2.0".as_ptr(),
+            program.as_ptr(),
+            program.len() as size_t,
+            ptr::null_mut(),
+        )
+    };
     told(fd)?;
     // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })

@@ -42,6 +42,7 @@ mod sockets;
 mod supervisor;
 mod trace;
 mod unreachable;
+mod veth;
 mod waiting;
 mod worker;
 

@@ -11,7 +11,7 @@ use ringside_gateway::daemon;
 use ringside_gateway::datapath::{self, XdpPath};
 use ringside_gateway::fleet::migrate::{To, migrate};
 use ringside_gateway::model::{DataPath, NoDataPath};
-use ringside_nic::HugePages;
+use ringside_nic::{HugePages, Interface};
 
 #[global_allocator]
 static MEMORY: HugePages = HugePages;
@@ -67,8 +67,24 @@ struct MigrateArgs {
 enum Command {
     /// Bring what the gateway knows from its file to etcd, or back, while it is stopped
     Migrate(MigrateArgs),
+    /// Attach an XDP program that passes every packet, without which a veth does not take what the
+    /// gateway sends
+    ///
+    /// Needed at the other end of a veth that the gateway has, in its network namespace. The
+    /// program stays until `ip link set dev INTERFACE xdp off`.
+    #[command(after_help = "Examples:\n  ringside-gateway attach-pass veth1")]
+    AttachPass {
+        /// The other end of the veth
+        interface: String,
+    },
     /// Ask a gateway that runs, or change what it knows
     Ctl(Box<ClientArgs>),
+}
+
+fn attach_pass(name: &str) -> anyhow::Result<ExitCode> {
+    ringside_bpf::attach_pass(Interface::by_name(name)?.index())?;
+    println!("{name} has a program that passes every packet; to remove it: ip link set dev {name} xdp off");
+    Ok(ExitCode::SUCCESS)
 }
 
 fn unpin(file: &Path) -> anyhow::Result<ExitCode> {
@@ -91,6 +107,7 @@ fn main() -> ExitCode {
     let result = match (cli.command, cli.daemon) {
         (Some(Command::Ctl(args)), _) => client::run(&args),
         (Some(Command::Migrate(args)), _) => bring(&args),
+        (Some(Command::AttachPass { interface }), _) => attach_pass(&interface),
         (
             None,
             DaemonArgs {

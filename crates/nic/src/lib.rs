@@ -73,6 +73,7 @@ mod steering;
 mod sys;
 mod sysfs;
 mod threads;
+mod veth;
 mod vxlan;
 mod watch;
 
@@ -101,6 +102,7 @@ pub use route::Route;
 pub use rss::{Flow, FlowKind, HashFunction, HashedFields, Rss, Symmetry, toeplitz};
 pub use steering::{QueueIrq, Steered, Steering};
 pub use threads::NapiThread;
+pub use veth::{PeerNamespace, VethPeer};
 pub use vxlan::Vxlan;
 pub use watch::{LinkEvent, LinkStatus, LinkWatch};
 

@@ -77,6 +77,8 @@ pub(super) enum About {
     /// It has none.
     Address(u8),
     Queues(u8),
+    /// The other end of its veth does not take what is sent.
+    Peer(u8),
     /// What they have cannot be made known.
     Settings,
     /// MAC addresses of hosts cannot be found out.

@@ -25,7 +25,7 @@ use super::notices::{About, Event};
 use super::ports::{Ports, has_address, no_address};
 use super::sockets::{self, Share};
 use super::worker::{Lane, Shared, Skip, Tell, Worker};
-use super::{BURST, PathOptions, Told, attach, now};
+use super::{BURST, PathOptions, Told, attach, now, veth};
 use crate::model::Tables;
 
 /// The end of the gateway is noticed this soon.
@@ -293,6 +293,7 @@ impl Supervisor {
                 notices.count(Event::Gone);
                 notices.tell(About::Interface(number), Some(gone(name)));
                 notices.tell(About::Link(number), None);
+                notices.tell(About::Peer(number), None);
                 if let Some(attached) = self.attached().get_mut(usize::from(number)) {
                     *attached = None;
                 }
@@ -316,6 +317,16 @@ impl Supervisor {
             (true, true) => None,
         };
         notices.tell(About::Link(number), link);
+        let is_native = matches!(
+            self.attached().get(usize::from(number)),
+            Some(Some((_, XdpMode::Native)))
+        );
+        // Workers send by sockets, which takes no program.
+        let is_concerned = self.options.fast && is_native && state.kind.as_deref() == Some("veth");
+        notices.tell(
+            About::Peer(number),
+            is_concerned.then(|| veth::problem(interface)).flatten(),
+        );
         let (queues, room) = (interface.rx_queues()?, self.program().sizes().queues);
         let more = (queues > room).then(|| {
             format!(

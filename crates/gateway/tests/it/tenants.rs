@@ -24,6 +24,7 @@ mod mtu;
 mod narrow;
 mod odd;
 mod paths;
+mod peer_program;
 mod quiet;
 mod reach;
 mod reloaded;

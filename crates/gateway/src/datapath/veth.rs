@@ -1,0 +1,62 @@
+//! Checks that the other end of a veth takes what the fast path sends.
+//!
+//! A veth delivers what an XDP program sends back (`XDP_TX`) only while its other end has an XDP
+//! program in native mode. Without one it drops the packets, or, where the other end has GRO,
+//! leaves up to 256 of each queue in a ring and wakes nobody:
+//! <https://elixir.bootlin.com/linux/v6.18/C/ident/veth_xdp_flush>,
+//! <https://elixir.bootlin.com/linux/v6.18/C/ident/veth_xdp_xmit>.
+
+use ringside_nic::{Interface, VethPeer, XdpFeatures, XdpMode};
+
+/// The command that attaches such a program.
+const COMMAND: &str = "ringside-gateway attach-pass";
+
+/// Returns why what the fast path sends by an interface does not arrive, and what to do. None if it
+/// arrives, as far as is known.
+pub(super) fn problem(interface: &Interface) -> Option<String> {
+    // One that has just gone: the next look sees it.
+    let peer = interface.veth_peer().ok().flatten()?;
+    let has_program = match &peer.state {
+        Some(state) => state.xdp.is_some_and(|xdp| xdp.mode != XdpMode::Generic),
+        // Not known here. A veth without this has neither a program nor GRO at the other end.
+        None => interface
+            .device_capabilities()
+            .ok()?
+            .xdp_features
+            .is_none_or(|all| all.contains(XdpFeatures::NDO_XMIT)),
+    };
+    (!has_program).then(|| text(interface.name(), &peer))
+}
+
+fn text(interface: &str, peer: &VethPeer) -> String {
+    let name = match &peer.state {
+        Some(state) => state.name.clone(),
+        None => format!("the interface with index {}", peer.index),
+    };
+    let named = peer.state.as_ref().map_or("NAME", |state| &state.name);
+    let (place, command) = match &peer.namespace {
+        None => (String::new(), format!("{COMMAND} {named}")),
+        Some(namespace) => match &namespace.name {
+            Some(name) => (
+                format!(" in the network namespace {name}"),
+                format!("ip netns exec {name} {COMMAND} {named}"),
+            ),
+            None => (
+                format!(
+                    " in another network namespace (number {} of `ip netns list-id`)",
+                    namespace.id
+                ),
+                format!("in that namespace: {COMMAND} {named}"),
+            ),
+        },
+    };
+    format!(
+        "the interface {interface} is a veth whose other end, {name}{place}, has no XDP program in \
+         native mode: what the fast path sends by {interface} does not arrive \
+         (transmit-lost counts it, unless that end has GRO); {command}"
+    )
+}
+
+#[cfg(test)]
+#[path = "veth_tests.rs"]
+mod tests;

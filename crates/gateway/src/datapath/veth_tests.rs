@@ -1,0 +1,29 @@
+use ringside_bpf::attach_pass;
+use ringside_netlab::testing::is_root;
+use ringside_netlab::{Lab, Namespace, VethConfig};
+
+use super::*;
+
+#[test]
+fn names_the_command_for_each_place_of_the_other_end() {
+    if !is_root() {
+        return;
+    }
+    let ns = Namespace::create("veth-own").expect("namespace");
+    let other = Namespace::create("veth-other").expect("namespace");
+    for (far, place) in [
+        (&ns, String::new()),
+        (&other, format!("ip netns exec {} ", other.name())),
+    ] {
+        let lab = Lab::join(&ns, far, VethConfig::named("near", "far")).expect("veth");
+        let near = &lab.a.interface;
+        let problem = lab.a.run(|| problem(near)).expect("no program there");
+        assert!(
+            problem.ends_with(&format!("; {place}ringside-gateway attach-pass far")),
+            "{problem}"
+        );
+        lab.b.run(|| attach_pass(lab.b.interface.index())).expect("attached");
+        assert_eq!(lab.a.run(|| super::problem(near)), None);
+        lab.delete_link().expect("deleted");
+    }
+}
