@@ -255,13 +255,10 @@ fn text(document: &Document) -> String {
         result.duration_ns,
     );
     if let Some(target) = result.target_pps {
-        let reached = result
-            .transmitted
-            .map_or(0.0, |rates| rates.packets_pps * 100.0 / target);
-        out.pair(
-            "asked for",
-            format!("{} packets/s, of which {reached:.1} % were reached", count(target)),
-        );
+        let achieved = result.transmitted.map_or_else(String::new, |rates| {
+            format!(", achieved {:.1} % of it", rates.packets_pps * 100.0 / target)
+        });
+        out.pair("asked for", format!("{} packets/s{achieved}", count(target)));
     }
     ledger::text(&mut out, result);
     if let (Some(flaps @ 1..), Some(down)) = (result.link_flaps, result.link_down_ns) {
@@ -336,20 +333,36 @@ impl Lines {
     }
 }
 
-#[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
-fn rates(out: &mut Lines, label: &str, rates: Option<&Rates>, number: u64, duration_ns: u64) {
-    let Some(rates) = rates else { return };
-    out.pair(
-        label,
-        format!(
-            "{} packets in {:.2} s: {} packets/s, {:.3} Gbit/s on the wire, {:.3} Gbit/s in frames",
+/// `1.50 s`, `2.50 ms`
+fn duration(ns: u64) -> String {
+    #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
+    let seconds = ns as f64 / 1e9;
+    match seconds < 0.1 {
+        true => format!("{:.2} ms", seconds * 1e3),
+        false => format!("{seconds:.2} s"),
+    }
+}
+
+/// Packets of one direction in a run of `run_ns`, and their rates from the first to the last.
+fn rates(out: &mut Lines, label: &str, rates: Option<&Rates>, number: u64, run_ns: u64) {
+    let text = match rates {
+        Some(rates) => format!(
+            "{} packets in {}, the first to the last within {}: {} packets/s, {:.3} Gbit/s on the wire, {:.3} Gbit/s in frames",
             packets(number),
-            duration_ns as f64 / 1e9,
+            duration(run_ns),
+            duration(rates.span_ns.unwrap_or(run_ns)),
             count(rates.packets_pps),
             rates.wire_bps / 1e9,
             rates.frame_bps / 1e9,
         ),
-    );
+        None if number == 0 => return,
+        None => format!(
+            "{} packets in {}, all at one time: no rate",
+            packets(number),
+            duration(run_ns)
+        ),
+    };
+    out.pair(label, text);
 }
 
 /// The figures of a distribution in a line, in microseconds.

@@ -4,10 +4,13 @@ mod carrier;
 mod counters;
 mod cpu;
 mod faults;
+mod flow;
 mod known;
 mod links;
 mod open;
+mod start;
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -15,11 +18,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use faults::Faults;
+use flow::Flow;
 use links::Links;
 use ringside_measure::latency::{Glance, LiveLatency};
+use ringside_measure::rate::Span;
 use ringside_measure::schema::{self, Interval};
 use ringside_nic::Interface;
 use ringside_xsk::{Error, Queue};
+use start::Start;
 
 pub(crate) use carrier::{Carrier, wait_before_asking};
 pub(crate) use counters::{counters, in_flight, link, link_after, queue_counters, result, settle};
@@ -31,6 +37,7 @@ pub(crate) use open::{
 };
 
 use crate::args::{PortArgs, RunArgs, WaitArg};
+use crate::clock::{FastClock, now_ns};
 use crate::progress::Progress;
 use crate::stop::Stop;
 use crate::{output, pin};
@@ -38,25 +45,15 @@ use crate::{output, pin};
 /// Counters that a worker updates once a burst and the main thread reads once a second.
 #[derive(Debug, Default)]
 pub(crate) struct Live {
-    pub(crate) received: AtomicU64,
-    pub(crate) sent: AtomicU64,
+    received: Flow,
+    sent: Flow,
     /// Packets that were due by the schedule and not sent when the run ended.
-    pub(crate) unsent: AtomicU64,
+    unsent: AtomicU64,
     /// Of workers that measure times.
     times: OnceLock<Arc<LiveLatency>>,
 }
 
 impl Live {
-    #[inline]
-    pub(crate) fn received(&self, packets: u64) {
-        self.received.fetch_add(packets, Ordering::Relaxed);
-    }
-
-    #[inline]
-    pub(crate) fn sent(&self, packets: u64) {
-        self.sent.fetch_add(packets, Ordering::Relaxed);
-    }
-
     pub(crate) fn unsent(&self, packets: u64) {
         self.unsent.fetch_add(packets, Ordering::Relaxed);
     }
@@ -77,12 +74,36 @@ pub(crate) struct Worker<'a> {
     /// Packets that all workers together may still handle; they take their share from it.
     budget: Option<&'a AtomicU64>,
     links: &'a links::Shared,
+    start: &'a Start,
+    clock: RefCell<FastClock>,
 }
 
 /// How long a worker waits before it tries again on a link that is down.
 const LINK_PAUSE: Duration = Duration::from_millis(20);
 
 impl Worker<'_> {
+    /// Waits until all threads of the run are set up. Returns the start of its schedules, in
+    /// nanoseconds of CLOCK_MONOTONIC, which is the same for all workers.
+    pub(crate) fn start(&self) -> u64 {
+        self.start.wait(self.stop)
+    }
+
+    /// Counts a burst that has just been received.
+    #[inline]
+    pub(crate) fn received(&self, packets: u64) {
+        if packets != 0 {
+            self.live.received.add(packets, self.clock.borrow_mut().now_ns());
+        }
+    }
+
+    /// Counts a burst that has just been sent.
+    #[inline]
+    pub(crate) fn sent(&self, packets: u64) {
+        if packets != 0 {
+            self.live.sent.add(packets, self.clock.borrow_mut().now_ns());
+        }
+    }
+
     /// How many of `wanted` packets may be handled; 0 when the run's count is reached.
     #[inline]
     pub(crate) fn claim(&self, wanted: u32) -> u32 {
@@ -152,6 +173,10 @@ impl Worker<'_> {
 /// What a run leaves behind, apart from what the command itself found out.
 pub(crate) struct Ran {
     pub(crate) duration: Duration,
+    /// When packets were received; `None` without any.
+    pub(crate) received: Option<Span>,
+    /// When packets were sent; `None` without any.
+    pub(crate) sent: Option<Span>,
     pub(crate) intervals: Vec<Interval>,
     /// What became of `--until-ci`.
     pub(crate) until_ci: Option<schema::UntilCi>,
@@ -210,24 +235,19 @@ pub(crate) fn run<L: Send>(
     let budget = run.count.map(AtomicU64::new);
     let mut links = Links::watch(interfaces)?;
     let meter = cpu::Meter::start();
-    let start = Instant::now();
+    // The workers, and this thread.
+    let common = Start::new(lanes.len() + 1);
     let running = AtomicUsize::new(lanes.len());
     let shared = Arc::clone(&links.shared);
     let mut known = Known::new(run, run.piece());
-    let (intervals, ended, faults, failure) = std::thread::scope(|scope| {
+    let (start, intervals, ended, faults, failure) = std::thread::scope(|scope| {
         let workers: Vec<_> = lanes
             .into_iter()
             .zip(&live)
             .enumerate()
             .map(|(number, (lane, live))| {
-                let worker = Worker {
-                    number,
-                    stop,
-                    live,
-                    budget: budget.as_ref(),
-                    links: &shared,
-                };
-                let (body, running, meter) = (&body, &running, &meter);
+                let (body, running, meter, common) = (&body, &running, &meter, &common);
+                let (budget, links) = (budget.as_ref(), &*shared);
                 scope.spawn(move || {
                     let mut end = EndsRun {
                         stop,
@@ -236,14 +256,28 @@ pub(crate) fn run<L: Send>(
                     };
                     pin::thread(args, number)?;
                     let _metered = meter.worker(number);
+                    let worker = Worker {
+                        number,
+                        stop,
+                        live,
+                        budget,
+                        links,
+                        start: common,
+                        clock: RefCell::new(FastClock::new()),
+                    };
+                    common.arrive();
                     body(lane, worker)?;
                     end.done = true;
                     anyhow::Ok(())
                 })
             })
             .collect();
-        // Not before they work: it takes longer than the schedule of a sender waits.
         let faults = Faults::watch(interfaces);
+        common.arrive();
+        let start_ns = common.wait(stop);
+        // This thread may wake up long after it.
+        let since = Duration::from_nanos(now_ns().saturating_sub(start_ns));
+        let start = Instant::now().checked_sub(since).unwrap_or_else(Instant::now);
         let intervals = watch(&live, run, stop, start, &mut links, known.as_mut());
         stop.set();
         let ended = Instant::now();
@@ -255,16 +289,18 @@ pub(crate) fn run<L: Send>(
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
-        (intervals, ended, faults.end(), links.explain(start, failure))
+        (start, intervals, ended, faults.end(), links.explain(start, failure))
     });
     let (cpus, stages) = meter.end();
-    let sum = |field: fn(&Live) -> &AtomicU64| live.iter().map(|live| field(live).load(Ordering::Relaxed)).sum::<u64>();
-    let (received, sent) = (sum(|live| &live.received), sum(|live| &live.sent));
-    let unsent = sum(|live| &live.unsent);
+    let (received, sent) = total(&live);
+    let span = |flow: fn(&Live) -> &Flow| live.iter().filter_map(|live| flow(live).span()).reduce(Span::merge);
+    let unsent = live.iter().map(|live| live.unsent.load(Ordering::Relaxed)).sum();
     match failure {
         Some(failure) if received + sent == 0 => Err(failure),
         failure => Ok(Ran {
             duration: ended - start,
+            received: span(|live| &live.received),
+            sent: span(|live| &live.sent),
             until_ci: known.map(|known| known.result(&intervals)),
             intervals,
             cpus,
@@ -317,12 +353,7 @@ fn watch(
             stopped = stop.sleep_until(until.min(Instant::now() + LINK_PAUSE)) | links.tell(start, &progress);
         }
         let now = Instant::now();
-        let total = live.iter().fold((0, 0), |(received, sent), live| {
-            (
-                received + live.received.load(Ordering::Relaxed),
-                sent + live.sent.load(Ordering::Relaxed),
-            )
-        });
+        let total = total(live);
         let interval = Interval {
             start_ns: nanos(begin - start),
             duration_ns: nanos(now - begin),
@@ -339,6 +370,13 @@ fn watch(
             return intervals;
         }
     }
+}
+
+/// Returns the packets that all workers together have received, and those that they have sent.
+fn total(live: &[Live]) -> (u64, u64) {
+    live.iter().fold((0, 0), |(received, sent), live| {
+        (received + live.received.packets(), sent + live.sent.packets())
+    })
 }
 
 pub(crate) fn nanos(duration: Duration) -> u64 {

@@ -37,9 +37,45 @@ pub const fn wire_bits(frame_bytes: u64) -> u64 {
     padded.saturating_add(WIRE_OVERHEAD_BYTES).saturating_mul(8)
 }
 
+/// When the packets of one direction passed, from the first to the last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// When the first packet, or the first burst, had passed.
+    pub first_ns: u64,
+    /// Number of packets in the first burst.
+    pub first_packets: u64,
+    /// When the last packet, or the last burst, had passed.
+    pub last_ns: u64,
+}
+
+impl Span {
+    /// Returns the span of the packets of both, say of two queues.
+    #[must_use]
+    pub fn merge(self, other: Self) -> Self {
+        let (first, second) = match other.first_ns < self.first_ns {
+            true => (other, self),
+            false => (self, other),
+        };
+        Self {
+            last_ns: first.last_ns.max(second.last_ns),
+            ..first
+        }
+    }
+
+    /// Returns the time from the first to the last, in nanoseconds.
+    #[must_use]
+    pub fn duration_ns(self) -> u64 {
+        self.last_ns.saturating_sub(self.first_ns)
+    }
+}
+
 /// The packets of one direction per second, and their bits.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Rates {
+    /// Time that the rates are over, in nanoseconds: of a run from the first to the last packet.
+    /// `None` in documents of versions that did not record it.
+    #[serde(default)]
+    pub span_ns: Option<u64>,
     /// Packets per second.
     pub packets_pps: f64,
     /// Bits per second that an Ethernet link is busy for: padding, check sequence, preamble and gap
@@ -64,10 +100,37 @@ impl Rates {
             total as f64 * 1e9 / duration_ns as f64
         };
         Some(Self {
+            span_ns: Some(duration_ns),
             packets_pps: per_second(1),
             wire_bps: per_second(wire_bits(frame_bytes)),
             frame_bps: per_second(frame_bytes.saturating_mul(8)),
             payload_bps: per_second(payload_bytes.saturating_mul(8)),
+        })
+    }
+
+    /// Returns the rates of `packets` of mixed sizes, `bytes` in all, that passed within `span`.
+    ///
+    /// N packets span N − 1 intervals: the first burst starts the clock and is not counted.
+    /// `header_bytes` of each frame are no payload. Bits on the wire contain the 24 bytes of overhead
+    /// of each frame, and padding where the mean frame is shorter than the shortest.
+    ///
+    /// `None` if all packets passed at one time, which gives no rate.
+    #[must_use]
+    pub fn within(span: Span, packets: u64, bytes: u64, header_bytes: u64) -> Option<Self> {
+        let counted = packets.checked_sub(span.first_packets).filter(|&counted| counted != 0)?;
+        let mean = bytes / packets;
+        let rates = Self::new(counted, mean, mean, span.duration_ns())?;
+        // The mean is rounded to bytes; the sum is exact.
+        let bits = |bytes: u64| bytes as f64 * 8.0 * counted as f64 / packets as f64;
+        let per_second = |bytes: u64| bits(bytes) * 1e9 / span.duration_ns() as f64;
+        Some(Self {
+            wire_bps: match mean < MIN_FRAME_BYTES {
+                true => rates.wire_bps,
+                false => per_second(bytes.saturating_add(packets.saturating_mul(WIRE_OVERHEAD_BYTES))),
+            },
+            frame_bps: per_second(bytes),
+            payload_bps: per_second(bytes.saturating_sub(packets.saturating_mul(header_bytes))),
+            ..rates
         })
     }
 }

@@ -86,6 +86,7 @@ fn of_run(document: &Document, run: &RunResult) -> Vec<Sentence> {
         };
         if let Some(rates) = rates.filter(|_| of_interest) {
             let (packets, bits) = (units::short(rates.packets_pps), units::short(rates.wire_bps));
+            let seconds = rates.span_ns.map_or_else(|| seconds.clone(), |ns| units::time(ns as f64));
             all.push(said(format!(
                 "{packets} packets{size} a second were {did} over {seconds}{how}: {bits}bit/s on the wire."
             )));

@@ -72,6 +72,7 @@ pub(crate) fn transmit(
     worker: &Worker<'_>,
     plan: &Plan,
 ) -> Result<(CycleResult, Result<()>)> {
+    worker.start();
     // A multiple of the period, as on every other host with this clock, and not before there is time to wait for it.
     let (period_ns, ahead_ns) = (nanos(plan.period), nanos(plan.ahead));
     let begin = |now: u64| {
@@ -110,7 +111,7 @@ fn by<C: KernelClock>(sender: &mut impl Sender, worker: &Worker<'_>, cycle: &mut
         };
         let sent = sender.send(due, worker)?;
         if sent == Sent::Yes {
-            worker.live.sent(1);
+            worker.sent(1);
             cycle.sent(now::<C>());
         } else {
             worker.give_back(1);

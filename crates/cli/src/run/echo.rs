@@ -50,8 +50,8 @@ pub(crate) fn run(args: &EchoArgs) -> Result<()> {
         redirected,
         missed(&before, &session::link_after(&port, &before)),
     );
-    result.received = rates(stats.own.rx_packets, stats.own.rx_bytes, 0, &ran);
-    result.transmitted = rates(stats.own.tx_packets, stats.own.tx_bytes, 0, &ran);
+    result.received = rates(stats.own.rx_packets, stats.own.rx_bytes, 0, ran.received);
+    result.transmitted = rates(stats.own.tx_packets, stats.own.tx_bytes, 0, ran.sent);
     account(&mut result);
     let record = system::interface(
         port.interface(),
@@ -123,8 +123,8 @@ fn answer_all(queue: &mut Queue, worker: &Worker<'_>, mut teller: Teller, wait: 
         let done = burst.send_back();
         worker.unless_down(done)?;
         let sent = queue.counters().tx_packets - before;
-        worker.live.received(u64::from(packets));
-        worker.live.sent(sent);
+        worker.received(u64::from(packets));
+        worker.sent(sent);
         worker.took(u32::try_from(sent).unwrap_or(packets));
     }
     worker.drain(queue)

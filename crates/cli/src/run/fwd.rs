@@ -83,8 +83,8 @@ pub(crate) fn run(args: &FwdArgs) -> Result<()> {
         &after,
     );
     result.packets = ledger;
-    result.received = rates(received.own.rx_packets, received.own.rx_bytes, 0, &ran);
-    result.transmitted = rates(sent.own.tx_packets, sent.own.tx_bytes, 0, &ran);
+    result.received = rates(received.own.rx_packets, received.own.rx_bytes, 0, ran.received);
+    result.transmitted = rates(sent.own.tx_packets, sent.own.tx_bytes, 0, ran.sent);
     account(&mut result);
     let mut records = vec![system::interface(
         port.interface(),
@@ -188,8 +188,8 @@ fn forward(mut lane: Lane<'_>, worker: &Worker<'_>, mut teller: Teller, wait: Wa
                 }
             };
             is_down |= worker.unless_down(done)?.is_none();
-            worker.live.received(u64::from(packets));
-            worker.live.sent(after - before);
+            worker.received(u64::from(packets));
+            worker.sent(after - before);
             worker.took(packets);
         }
     }

@@ -204,7 +204,7 @@ impl Heard {
             .packets
             .lose("did not come, by the numbers of those that did", counts.lost);
         result.sequence = Some(counts);
-        result.received = rates(self.counted, self.bytes, 0, ran);
+        result.received = rates(self.counted, self.bytes, 0, ran.received);
         account(&mut result);
         result.schedule = Some(ScheduleResult {
             stamps: Some(by),
@@ -314,7 +314,7 @@ fn from_packet(tap: &mut Tap, heard: &mut Heard, worker: &Worker<'_>, wait: Wait
         found_something = took.is_some();
         match took {
             Some(true) => {
-                worker.live.received(1);
+                worker.received(1);
                 worker.took(1);
             }
             Some(false) => {}
@@ -412,7 +412,7 @@ fn from_xdp(
                 counted += u32::from(heard.take(whole.read(&packet), None, at_ns));
             }
             drop(burst);
-            worker.live.received(counted.into());
+            worker.received(counted.into());
             worker.took(counted);
         }
     }

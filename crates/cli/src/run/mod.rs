@@ -15,7 +15,7 @@ pub(crate) mod whole;
 
 use anyhow::{Result, bail};
 use ringside_measure::counters::Ledger;
-use ringside_measure::rate::Rates;
+use ringside_measure::rate::{Rates, Span};
 use ringside_measure::schema::{QueueCounters, RunResult};
 use ringside_nic::{LinkState, LinkStats};
 use ringside_xsk::Port;
@@ -112,21 +112,10 @@ fn account(result: &mut RunResult) {
     result.unaccounted_packets = i64::try_from(result.packets.difference()).unwrap_or(i64::MAX);
 }
 
-/// Rates from packets and bytes that were counted, of mixed sizes. Exact for the bits of frames; for the wire each frame
-/// gets its 24 bytes of overhead, and padding is left out of account. `headers` of each frame are no payload; 0 where they
-/// are not known.
-fn rates(packets: u64, bytes: u64, headers: usize, ran: &Ran) -> Option<Rates> {
-    let mean = bytes.checked_div(packets).unwrap_or(0);
-    let mut rates = Rates::new(packets, mean, mean, crate::session::nanos(ran.duration))?;
-    #[allow(clippy::cast_precision_loss, reason = "a rate has three digits")]
-    {
-        rates.frame_bps = bytes as f64 * 8.0 / ran.duration.as_secs_f64();
-        if packets != 0 && mean >= 60 {
-            rates.wire_bps = (bytes + packets * 24) as f64 * 8.0 / ran.duration.as_secs_f64();
-        }
-        rates.payload_bps = bytes.saturating_sub(packets * headers as u64) as f64 * 8.0 / ran.duration.as_secs_f64();
-    }
-    Some(rates)
+/// Returns the rates of packets and bytes that were counted, of mixed sizes, from the first to the
+/// last packet. `headers` of each frame are no payload; 0 where they are not known.
+fn rates(packets: u64, bytes: u64, headers: usize, span: Option<Span>) -> Option<Rates> {
+    Rates::within(span?, packets, bytes, headers as u64)
 }
 
 /// How a run ends whose result was told: a run that ended early, or that sampled nothing, is an error and not a zero.

@@ -153,9 +153,10 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
         |(mut queues, pinger, under_load), worker| {
             // Allocated before the first probe.
             offer.times(worker.live.times());
+            let start_ns = worker.start();
             match under_load {
                 Some(turns) => turns.run(pinger, &mut queues, &worker, wait),
-                None => pinger.run(&mut queues, &worker, wait),
+                None => pinger.run(&mut queues, &worker, wait, start_ns),
             }
         },
     )?;
@@ -184,8 +185,8 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
     // With a schedule alone the depth only bounds memory.
     result.depth_packets = args.depth.map(u64::from).or(args.probe_rate().is_none().then_some(1));
     let headers = pinger.flow.header_len();
-    result.received = rates(stats.own.rx_packets, stats.own.rx_bytes, headers, &ran);
-    result.transmitted = rates(stats.own.tx_packets, stats.own.tx_bytes, headers, &ran);
+    result.received = rates(stats.own.rx_packets, stats.own.rx_bytes, headers, ran.received);
+    result.transmitted = rates(stats.own.tx_packets, stats.own.tx_bytes, headers, ran.sent);
     result.latency = Some(LatencyResult::round_trip(&pinger.sessions[0].rtt, Clock::Monotonic));
     result.under_load = under_load.map(|turns| turns.result(&pinger));
     let record = system::interface(port.interface(), &link_after, Some(port.report()));

@@ -48,7 +48,7 @@ pub(crate) fn run(args: &RxArgs) -> Result<()> {
         redirected,
         missed(&before, &session::link_after(&port, &before)),
     );
-    result.received = rates(stats.own.rx_packets, stats.own.rx_bytes, 0, &ran);
+    result.received = rates(stats.own.rx_packets, stats.own.rx_bytes, 0, ran.received);
     account(&mut result);
     result.hints = tables.result(&port);
     let record = system::interface(
@@ -105,7 +105,7 @@ fn receive(
             table.note(&mut burst);
         }
         drop(burst);
-        worker.live.received(u64::from(packets));
+        worker.received(u64::from(packets));
         worker.took(packets);
     }
     std::hint::black_box(checksum);

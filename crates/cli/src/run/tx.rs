@@ -17,7 +17,7 @@ use asking::{Asking, Collected, Departures};
 
 use super::{account, conclude, cyclic, rates, transmit_ledger};
 use crate::args::{TxArgs, ViaArg};
-use crate::clock::{FastClock, now_ns};
+use crate::clock::FastClock;
 use crate::live::{self, Offer, Teller};
 use crate::session::{self, Worker};
 use crate::stop::Stop;
@@ -57,8 +57,6 @@ pub(crate) fn run(args: &TxArgs) -> Result<()> {
     let offer = Offer::start("tx", &[&port], web)?;
     let lanes: Vec<&mut Queue> = port.queues_mut().collect();
     let (queues, wait) = (lanes.len(), session::wait(&args.port));
-    // The schedule begins when the first thread is there, not before the run does.
-    let start = OnceLock::new();
     // Not before: what resolving the address sent is not part of the run.
     let link_before = interface.state()?;
     let kept = OnceLock::new();
@@ -80,7 +78,7 @@ pub(crate) fn run(args: &TxArgs) -> Result<()> {
             _ = kept.set(cycle);
             return ended.and_then(|()| finish(sender.queue, &worker, sender.departures, &collected));
         }
-        let start = *start.get_or_init(now_ns);
+        let start = worker.start();
         let pacer = match args.rate {
             Some(rate) => staggered(rate, worker.number, queues, start)?,
             None => Pacer::unlimited(start),
@@ -112,7 +110,7 @@ pub(crate) fn run(args: &TxArgs) -> Result<()> {
     result.packets = transmit_ledger(&result.queues, session::in_flight(&port), &link_before, &link_after);
     let skipped = result.cycle.as_ref().map_or(0, |cycle| cycle.skipped_cycles);
     result.packets.generated += ran.unsent + skipped;
-    result.transmitted = rates(stats.own.tx_packets, stats.own.tx_bytes, flow.header_len(), &ran);
+    result.transmitted = rates(stats.own.tx_packets, stats.own.tx_bytes, flow.header_len(), ran.sent);
     account(&mut result);
     let record = system::interface(port.interface(), &link_after, Some(port.report()));
     drop(port);
@@ -182,7 +180,7 @@ fn transmit(
         let sent = u32::try_from(queue.counters().tx_packets - before).unwrap_or(claimed);
         pacer.take(clock.now_ns(), u64::from(sent));
         worker.give_back(claimed - sent);
-        worker.live.sent(u64::from(sent));
+        worker.sent(u64::from(sent));
         if let Some(departures) = &mut departures {
             departures.collect(queue)?;
         }

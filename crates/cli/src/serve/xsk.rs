@@ -59,8 +59,8 @@ pub(super) fn answer_all(
         view.publish();
         let done = burst.send_back();
         worker.unless_down(done)?;
-        worker.live.received(packets);
-        worker.live.sent(queue.counters().tx_packets - before);
+        worker.received(packets);
+        worker.sent(queue.counters().tx_packets - before);
     }
     worker.drain(queue)
 }

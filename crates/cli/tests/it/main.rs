@@ -24,6 +24,7 @@ mod links;
 mod live;
 mod napi;
 mod probes;
+mod rates;
 mod report;
 mod schedule;
 mod search;

@@ -418,7 +418,8 @@ fn jumbo_frames_are_counted_where_they_do_not_fit() {
     });
     // Room for them on both ends.
     let receiver = start_receiver(&lab.b, "rx {} --frame-size 4096 --json");
-    let tx = format!("tx {{}} --to {} --frame-size 4096 --size 3014 --count 20", lab.b.ipv4);
+    let to = lab.b.ipv4;
+    let tx = format!("tx {{}} --to {to} --frame-size 4096 --size 3014 --rate 1000 --count 20");
     run(&lab.a, &tx).good();
     let result = receiver.interrupt().good().result();
     assert_eq!(result.packets.received, 20, "{result:#?}");

@@ -23,3 +23,62 @@ fn full_gigabit_of_large_frames() {
 fn no_time_is_no_rate() {
     assert_eq!(Rates::new(1, 60, 18, 0), None);
 }
+
+#[test]
+fn a_rate_is_over_the_intervals_between_the_packets() {
+    // 100 packets, one each 10 µs, within 990 µs: 100,000 a second.
+    let span = Span {
+        first_ns: 5_000_000,
+        first_packets: 1,
+        last_ns: 5_990_000,
+    };
+    let rates = Rates::within(span, 100, 100 * 82, 42).unwrap();
+    assert_eq!((rates.packets_pps, rates.span_ns), (100_000.0, Some(990_000)));
+    assert_eq!((rates.frame_bps, rates.payload_bps), (65_600_000.0, 32_000_000.0));
+    assert_eq!(rates.wire_bps, 84_800_000.0);
+    // In bursts of 10: the first burst starts the clock.
+    let bursts = Span {
+        first_packets: 10,
+        last_ns: 5_900_000,
+        ..span
+    };
+    assert_eq!(Rates::within(bursts, 100, 8_200, 42).unwrap().packets_pps, 100_000.0);
+    // Short frames are padded on the wire.
+    assert_eq!(Rates::within(span, 100, 4_200, 42).unwrap().wire_bps, 67_200_000.0);
+}
+
+#[test]
+fn packets_that_pass_at_one_time_have_no_rate() {
+    let span = Span {
+        first_ns: 7,
+        first_packets: 1,
+        last_ns: 7,
+    };
+    assert_eq!(Rates::within(span, 1, 60, 0), None);
+    let burst = Span {
+        first_packets: 64,
+        ..span
+    };
+    assert_eq!(Rates::within(burst, 64, 64 * 60, 0), None);
+    assert_eq!(Rates::within(burst, 0, 0, 0), None);
+}
+
+#[test]
+fn spans_of_two_queues_begin_with_the_earlier() {
+    let one = Span {
+        first_ns: 10,
+        first_packets: 3,
+        last_ns: 50,
+    };
+    let other = Span {
+        first_ns: 5,
+        first_packets: 1,
+        last_ns: 40,
+    };
+    let both = Span {
+        first_ns: 5,
+        first_packets: 1,
+        last_ns: 50,
+    };
+    assert_eq!((one.merge(other), other.merge(one)), (both, both));
+}

@@ -42,13 +42,15 @@ pub enum Operation {
 pub struct RunResult {
     /// What was done.
     pub operation: Operation,
-    /// Time over which packets were counted, in nanoseconds.
+    /// Time that the run took, in nanoseconds: from the common start of all threads until it was
+    /// stopped. Rates are not over this time but over their own `span_ns`.
     pub duration_ns: u64,
     /// Frames in bytes, from the Ethernet header on, without check sequence; `None` if mixed.
     pub frame_bytes: Option<u64>,
     /// Payload of a frame in bytes; `None` if mixed.
     pub payload_bytes: Option<u64>,
-    /// Rate that was asked for; `None` for as fast as possible.
+    /// Rate that was asked for; `None` for as fast as possible. `transmitted.packets_pps` is the rate
+    /// achieved.
     pub target_pps: Option<f64>,
     /// Packets under way at once, where a depth was asked for.
     pub depth_packets: Option<u64>,
@@ -56,9 +58,10 @@ pub struct RunResult {
     pub packets: Ledger,
     /// Packets that no counter knows of: sent − (received + losses). Zero when the run adds up.
     pub unaccounted_packets: i64,
-    /// Rates received.
+    /// Rates received, from the first to the last packet; `None` without two packets apart in time.
     pub received: Option<Rates>,
-    /// Rates transmitted.
+    /// Rates transmitted, from the first to the last packet; `None` without two packets apart in
+    /// time.
     pub transmitted: Option<Rates>,
     /// Lost, doubled and reordered packets, where they are numbered.
     pub sequence: Option<Counts>,

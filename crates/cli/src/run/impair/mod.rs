@@ -109,8 +109,8 @@ pub(crate) fn run(args: &ImpairArgs) -> Result<()> {
     let mut result = session::result(Operation::Impair, &ran, books.queues);
     result.packets = books.ledger;
     let [received, sent] = [books.received, books.sent];
-    result.received = rates(received.packets, received.bytes, 0, &ran);
-    result.transmitted = rates(sent.packets, sent.bytes, 0, &ran);
+    result.received = rates(received.packets, received.bytes, 0, ran.received);
+    result.transmitted = rates(sent.packets, sent.bytes, 0, ran.sent);
     result.impair = Some(ImpairResult {
         seed: args.seed,
         matching: args.matching.to_string(),

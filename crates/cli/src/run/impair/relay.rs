@@ -203,8 +203,8 @@ impl Relay {
         let sent = to.counters().tx_packets - sent_before;
         way.unimpaired += sent;
         way.link_down += unimpaired - sent;
-        worker.live.received(u64::from(all));
-        worker.live.sent(sent);
+        worker.received(u64::from(all));
+        worker.sent(sent);
         worker.took(u32::try_from(way.path.counts().offered - before).unwrap_or(all));
         Ok(true)
     }
@@ -231,7 +231,7 @@ impl Relay {
         for queue in to {
             worker.unless_down(queue.flush())?;
         }
-        worker.live.sent(sent);
+        worker.sent(sent);
         Ok(true)
     }
 

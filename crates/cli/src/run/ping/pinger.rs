@@ -133,13 +133,17 @@ impl Pinger {
         self.load = Some(make(last.wrapping_add(1)));
     }
 
-    /// Probes until the worker is to stop, then waits for late answers.
-    pub(super) fn run(&mut self, queues: &mut [&mut Queue], worker: &Worker<'_>, wait: Wait) -> Result<()> {
+    /// Sends probes from `start_ns` until the worker is to stop, then waits for late answers.
+    pub(super) fn run(
+        &mut self,
+        queues: &mut [&mut Queue],
+        worker: &Worker<'_>,
+        wait: Wait,
+        start_ns: u64,
+    ) -> Result<()> {
         // What is due after the end is not missing.
-        let until_ns = self.time.map_or(u64::MAX, |time| {
-            self.clock.now_ns().saturating_add(session::nanos(time))
-        });
-        self.ask(queues, worker, wait, until_ns)?;
+        let until_ns = self.time.map_or(u64::MAX, |time| start_ns.saturating_add(session::nanos(time)));
+        self.ask(queues, worker, wait, [start_ns, until_ns])?;
         self.late(queues, worker, wait)?;
         // A copy of the last answer is not there yet when that is.
         let end = self.clock.now_ns().saturating_add(self.copies_ns());
@@ -170,14 +174,20 @@ impl Pinger {
         until_ns: u64,
     ) -> Result<()> {
         self.current = session;
-        self.ask(queues, worker, wait, until_ns)
+        let start_ns = self.clock.now_ns();
+        self.ask(queues, worker, wait, [start_ns, until_ns])
     }
 
-    fn ask(&mut self, queues: &mut [&mut Queue], worker: &Worker<'_>, wait: Wait, until_ns: u64) -> Result<()> {
-        let start = self.clock.now_ns();
+    fn ask(
+        &mut self,
+        queues: &mut [&mut Queue],
+        worker: &Worker<'_>,
+        wait: Wait,
+        [start_ns, until_ns]: [u64; 2],
+    ) -> Result<()> {
         let mut pacer = match self.rate {
-            Some(rate) => Pacer::per_second(rate, start)?,
-            None => Pacer::unlimited(start),
+            Some(rate) => Pacer::per_second(rate, start_ns)?,
+            None => Pacer::unlimited(start_ns),
         };
         let mut claimed_all = false;
         while !worker.stop.is_set() {
@@ -202,7 +212,7 @@ impl Pinger {
                 let intended = pacer.intended_ns(sequence);
                 if self.send(queues[0], worker, intended)? {
                     pacer.take(now, 1);
-                    worker.live.sent(1);
+                    worker.sent(1);
                 } else {
                     worker.give_back(1);
                     break;
@@ -314,7 +324,7 @@ impl Pinger {
                 answers += u64::from(self.answer(whole.read(&packet), now, worker.live.times()));
             }
             self.whole = whole;
-            worker.live.received(answers);
+            worker.received(answers);
         }
         Ok(())
     }

@@ -285,7 +285,7 @@ impl Talk<'_> {
             .packets
             .lose("thrown away by etf or taprio: too late for their time", missed);
         result.packets.generated += told.sent.iter().map(|class| class.skipped_packets).sum::<u64>();
-        result.transmitted = rates(sent, bytes, 0, &told.ran);
+        result.transmitted = rates(sent, bytes, 0, told.ran.sent);
         account(&mut result);
         result.cycle = Some(cycle);
         let qdiscs = self.interface.qdiscs().unwrap_or_default();

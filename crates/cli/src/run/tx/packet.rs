@@ -103,7 +103,7 @@ pub(super) fn run(args: &TxArgs, period: Duration) -> Result<()> {
         "thrown away by etf, their launch time was over",
         missed.min(unexplained),
     );
-    result.transmitted = rates(sent, sent * frame.len() as u64, flow.header_len(), &ran);
+    result.transmitted = rates(sent, sent * frame.len() as u64, flow.header_len(), ran.sent);
     account(&mut result);
     let record = system::interface(&interface, &link_after, None);
     let sent = result.packets.sent;
