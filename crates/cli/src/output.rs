@@ -3,6 +3,7 @@
 mod cpu;
 pub(crate) mod grid;
 mod ledger;
+mod times;
 
 use std::fmt::{Display, Write as _};
 use std::fs::{self, OpenOptions};
@@ -14,8 +15,8 @@ use ringside_measure::latency::Summary;
 use ringside_measure::probe::Clock;
 use ringside_measure::rate::Rates;
 use ringside_measure::schema::{
-    self, ChecksumBy, CycleResult, Document, LatencyResult, LaunchBy, LaunchResult, Outcome, QueueCounters, RunResult,
-    TxStampsResult, UntilCi, Via,
+    self, ChecksumBy, CycleResult, Document, LaunchBy, LaunchResult, Outcome, QueueCounters, RunResult, TxStampsResult,
+    UntilCi, Via,
 };
 
 use crate::args::{OutputArgs, RunArgs};
@@ -271,8 +272,11 @@ fn text(document: &Document) -> String {
     }
     match (&result.under_load, &result.latency) {
         (Some(under_load), _) => out.text.push_str(&crate::run::ping::table::text(under_load)),
-        (None, Some(latency)) => times(&mut out, latency),
+        (None, Some(latency)) => times::text(&mut out, latency),
         (None, None) => {}
+    }
+    if let Some(lateness) = &result.sender_lateness {
+        times::sender(&mut out, lateness);
     }
     if let Some(far) = &document.far {
         out.text.push_str(&crate::serve::text(far));
@@ -534,41 +538,6 @@ fn launches(out: &mut Lines, launch: &LaunchResult) {
         "launch times",
         format!("{lead:.1} us after the deadline, kept {by}{missed}"),
     );
-}
-
-fn times(out: &mut Lines, latency: &LatencyResult) {
-    if let Some(raw) = &latency.raw {
-        out.pair(
-            "RTT, us",
-            format!(
-                "{}  ({} samples, from the real sending)",
-                microseconds(raw),
-                packets(raw.samples)
-            ),
-        );
-    }
-    if let Some(corrected) = &latency.corrected {
-        out.pair(
-            "RTT, us",
-            format!(
-                "{}  (from the intended sending: corrected for coordinated omission)",
-                microseconds(corrected)
-            ),
-        );
-    }
-    if let Some(jitter) = &latency.jitter {
-        out.pair(
-            "jitter, us",
-            format!(
-                "{:.2} by RFC 3550 6.4.1 (smoothed), {:.2} mean difference of consecutive RTTs",
-                jitter.rfc3550_smoothed_ns / 1e3,
-                jitter.mean_abs_consecutive_difference_ns / 1e3
-            ),
-        );
-    }
-    if latency.raw.as_ref().is_some_and(|raw| raw.p99_9_ns.is_none()) {
-        out.pair("", TOO_FEW);
-    }
 }
 
 fn queues(out: &mut Lines, result: &RunResult) {

@@ -6,7 +6,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use ringside_measure::schema::{Document, Outcome};
-use ringside_measure::validity::{Facts, Rounds, Stolen, Validity, cpu_wait, judge};
+use ringside_measure::validity::{Facts, Rounds, Stolen, Validity, cpu_wait, judge, sender_lateness};
 use ringside_nic::clock::{Boottime, FastClock, Monotonic, Offset, Realtime, Timestamp};
 use ringside_nic::host::{CpuTimes, clocksource};
 
@@ -43,6 +43,7 @@ pub(crate) fn end(result: &Outcome) -> Option<Validity> {
     let facts = mark.as_mut()?.facts(Rounds::of(result), lost);
     Some(judge(&Facts {
         cpu_wait: cpu_wait(result),
+        sender_lateness: sender_lateness(result),
         ..facts
     }))
 }
@@ -75,6 +76,7 @@ impl Mark {
             duration_ns: now.as_nanos().saturating_sub(self.at.as_nanos()),
             steal: self.steal(),
             cpu_wait: None,
+            sender_lateness: None,
             rounds,
             clocksource: self
                 .clocksource

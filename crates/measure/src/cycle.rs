@@ -32,6 +32,10 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 use crate::latency::{Jitter, JitterEstimator, Latency};
 
+mod early;
+
+pub use early::WakeEarly;
+
 /// How a thread waits for a deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -91,18 +95,13 @@ pub struct Cycle {
     /// The next deadline in it.
     slot: usize,
     waiting: Waiting,
-    early_ns: u64,
+    early: WakeEarly,
     counts: CycleCounts,
     wake_up: Latency,
     ready: Latency,
     transmit: Latency,
     jitter: JitterEstimator,
 }
-
-/// What waking up is taken to last before it is known.
-const FIRST_GUESS_NS: u64 = 50_000;
-/// From being woken to being ready, beyond what the clock shows.
-const SLACK_NS: u64 = 2_000;
 
 impl Cycle {
     /// A packet every `period_ns` nanoseconds, the first one at `first_ns`.
@@ -144,7 +143,7 @@ impl Cycle {
             number: 0,
             slot: 0,
             waiting,
-            early_ns: FIRST_GUESS_NS.min(period_ns),
+            early: WakeEarly::new(period_ns),
             counts: CycleCounts::default(),
             wake_up: Latency::new(),
             ready: Latency::new(),
@@ -183,33 +182,24 @@ impl Cycle {
     #[must_use]
     pub fn wake_ns(&self) -> Option<u64> {
         match self.waiting {
-            Waiting::Adaptive => Some(self.deadline_ns().saturating_sub(self.early_ns)),
+            Waiting::Adaptive => Some(self.deadline_ns().saturating_sub(self.early_ns())),
             Waiting::Sleep => Some(self.deadline_ns()),
             Waiting::Spin => None,
         }
     }
 
-    /// It slept and was to be woken at `asked_ns`; the clock shows `now_ns`. What waking up took is learned from it: more
-    /// counts sooner than less, but single ones that took very long count little, for on a busy machine they are no rule.
+    /// It slept and was to be woken at `asked_ns`; the clock shows `now_ns`. What waking up took is
+    /// learned from it.
     pub fn woke(&mut self, asked_ns: u64, now_ns: u64) {
-        let Some(took) = now_ns.checked_sub(asked_ns) else {
-            return;
-        };
-        self.wake_up.record(took);
-        let wanted = took.saturating_add(SLACK_NS);
-        if wanted > self.early_ns {
-            let most = self.early_ns / 8 + SLACK_NS;
-            self.early_ns += (wanted - self.early_ns).div_ceil(2).min(most);
-        } else {
-            self.early_ns -= (self.early_ns - wanted) / 64;
+        if let Some(took) = now_ns.checked_sub(asked_ns) {
+            self.wake_up.record(took);
+            self.early.woke(took);
         }
-        self.early_ns = self.early_ns.min(self.period_ns);
     }
 
-    /// When it looked, the time to be woken was over already, and it did not sleep. Where that goes on nothing would be
-    /// learned any more: so it asks a little later each time, until there is time to sleep again.
+    /// When it looked, the time to be woken was over already, and it did not sleep.
     pub fn too_late_to_sleep(&mut self) {
-        self.early_ns -= self.early_ns.div_ceil(4096);
+        self.early.too_late_to_sleep();
     }
 
     /// The deadline has come, and the packet is about to be sent.
@@ -263,7 +253,7 @@ impl Cycle {
     /// How much before the deadline it asks to be woken, as learned.
     #[must_use]
     pub fn early_ns(&self) -> u64 {
-        self.early_ns
+        self.early.early_ns()
     }
 
     /// What became of the deadlines until now.

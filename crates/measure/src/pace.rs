@@ -20,8 +20,10 @@ use std::ops::Range;
 
 use crate::Error;
 
+mod lateness;
 mod uneven;
 
+pub use lateness::{LATE_NS, Lateness};
 pub use uneven::UnevenPace;
 
 const NS_PER_SECOND: u64 = 1_000_000_000;

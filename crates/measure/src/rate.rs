@@ -117,7 +117,9 @@ impl Rates {
     /// `None` if all packets passed at one time, which gives no rate.
     #[must_use]
     pub fn within(span: Span, packets: u64, bytes: u64, header_bytes: u64) -> Option<Self> {
-        let counted = packets.checked_sub(span.first_packets).filter(|&counted| counted != 0)?;
+        let counted = packets
+            .checked_sub(span.first_packets)
+            .filter(|&counted| counted != 0)?;
         let mean = bytes / packets;
         let rates = Self::new(counted, mean, mean, span.duration_ns())?;
         // The mean is rounded to bytes; the sum is exact.

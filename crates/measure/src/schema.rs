@@ -58,7 +58,7 @@ pub use lab::{
 };
 pub use run::{
     CpuUse, CycleResult, Interval, LatencyKind, LatencyResult, LinkChange, LinkEvent, Operation, QueueCounters,
-    RunResult, XdpFault, XdpStatistics, XdpVerdicts,
+    RunResult, SenderLateness, XdpFault, XdpStatistics, XdpVerdicts,
 };
 pub use schedule::{ArrivalStamps, ClassReceived, ClassResult, ClassSent, ClockState, ScheduleResult};
 pub use search::{

@@ -20,7 +20,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::compare::{Round, STEAL_LIMIT};
-use crate::schema::Outcome;
+use crate::schema::{Outcome, SenderLateness};
 
 /// Steps of a clock below this are those of its readings: a millisecond.
 const STEP_NS: u64 = 1_000_000;
@@ -39,6 +39,8 @@ pub struct Facts {
     /// Share of the time, 0 to 1, that the thread of the measurement which waited most was ready to
     /// run while other processes had the CPU. `None` where the kernel does not tell.
     pub cpu_wait: Option<f64>,
+    /// How late the sender of a schedule was; `None` without one.
+    pub sender_lateness: Option<SenderLateness>,
     /// Rounds that were left out one by one for CPU steal, and those that were used; `None` where none is left out.
     pub rounds: Option<Rounds>,
     /// The kernel's clock source before and after.
@@ -126,6 +128,15 @@ pub fn cpu_wait(result: &Outcome) -> Option<f64> {
     }
 }
 
+/// Returns how late the sender of a result was; `None` without a schedule.
+#[must_use]
+pub fn sender_lateness(result: &Outcome) -> Option<SenderLateness> {
+    match result {
+        Outcome::Run(run) => run.sender_lateness,
+        _ => None,
+    }
+}
+
 /// Why a result cannot be believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -135,6 +146,8 @@ pub enum Reason {
     /// Other processes had the CPU for more than [`STEAL_LIMIT`] of the time while one of ours was
     /// ready to run.
     CpuContention,
+    /// The sender was late for more than [`STEAL_LIMIT`] of the packets of its schedule.
+    SenderLate,
     /// More than half of the rounds were left out for CPU steal.
     RoundsLeftOut,
     /// The kernel changed its clock source.
@@ -207,6 +220,17 @@ pub fn judge(facts: &Facts) -> Validity {
             format!(
                 "other processes had the CPU for {:.0} % of the time while one of ours was ready to run",
                 wait * 100.0
+            ),
+        );
+    }
+    if let Some(late) = facts.sender_lateness.filter(SenderLateness::is_too_late) {
+        add(
+            Reason::SenderLate,
+            format!(
+                "the sender was late for {:.0} % of the packets (more than {:.0} %), by up to {:.2} ms",
+                late.late_share() * 100.0,
+                STEAL_LIMIT * 100.0,
+                late.times.max_ns as f64 / 1e6
             ),
         );
     }
@@ -324,6 +348,28 @@ mod tests {
             "{validity:?}"
         );
         assert_eq!(validity.cpu_wait_percent, Some(37.5));
+    }
+
+    #[test]
+    fn a_late_sender_makes_a_result_invalid() {
+        let sent = |late: u64| {
+            let mut lateness = crate::pace::Lateness::new(1_000);
+            lateness.record(0, 4_000_000, late);
+            lateness.record(0, 2_000, 100 - late);
+            judge(&Facts {
+                sender_lateness: lateness.result(),
+                ..quiet()
+            })
+        };
+        assert!(sent(4).valid);
+        let validity = sent(5);
+        assert_eq!(validity.reasons[0].reason, Reason::SenderLate);
+        assert!(
+            validity.reasons[0]
+                .text
+                .contains("late for 5 % of the packets (more than 4 %), by up to 4.00 ms"),
+            "{validity:?}"
+        );
     }
 
     #[test]

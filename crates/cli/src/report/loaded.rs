@@ -14,7 +14,7 @@ use crate::run::ping::table::{interval, name, ratio};
 /// A sentence a condition.
 pub(super) fn words(result: &UnderLoadResult) -> Vec<Sentence> {
     let told = |condition: &LoadCondition| {
-        let times = condition.latency.corrected?;
+        let times = condition.latency.best()?;
         let answers = condition.responsiveness?;
         let p99 = times
             .p99_ns
@@ -47,7 +47,7 @@ pub(super) fn metrics(result: &UnderLoadResult) -> Vec<Metric> {
         all.extend(
             condition
                 .latency
-                .corrected
+                .best()
                 .iter()
                 .flat_map(|times| metrics::of_times(&prefix, times)),
         );
@@ -65,10 +65,10 @@ pub(super) fn metrics(result: &UnderLoadResult) -> Vec<Metric> {
     all
 }
 
-/// All round trips of each condition, from the intended sending.
+/// All round trips of each condition, from the intended sending where there is one.
 pub(super) fn times(entry: &str, result: &UnderLoadResult) -> Vec<(String, Latency)> {
     let read = |condition: &LoadCondition| {
-        let times = Latency::from_hdr(condition.latency.corrected_hdr.as_ref()?).ok()?;
+        let times = Latency::from_hdr(condition.latency.best_hdr()?).ok()?;
         Some((format!("{entry}, {}", name(condition.kind)), times))
     };
     result.conditions.iter().filter_map(read).collect()
@@ -80,13 +80,13 @@ pub(super) fn part(result: &UnderLoadResult) -> Markup {
     html! {
         h3 { "Without load and with it" }
         p { (result.rounds) " rounds of " (units::time(result.turn_ns as f64)) " for each condition, in turn. Round trips from the intended \
-            sending; ratios are of the medians of the turns, paired by rounds, with a bootstrap 95 % interval." }
+            sending, or without a schedule from the real one; ratios are of the medians of the turns, paired by rounds, with a bootstrap 95 % interval." }
         div.wide { table {
             tr { th { "condition" } @for figure in ["min", "mean", "p50", "p90", "p99", "p99.9", "max"] { th { "RTT " (figure) } } th { "lost %" } th { "× idle [95 %]" }
                 th { "round trips/min" } th { "ms" } th { "link sent, packets/s" } th { "link received, packets/s" } }
             @for condition in &result.conditions { tr {
                 th { (name(condition.kind)) }
-                @let figures = condition.latency.corrected.map_or([None; 7], |times| times.figures().map(|(_, ns)| ns));
+                @let figures = condition.latency.best().map_or([None; 7], |times| times.figures().map(|(_, ns)| ns));
                 @for ns in figures { td.number { (time(ns)) } }
                 td.number { (condition.probes.loss_ratio().map_or_else(|| "–".to_owned(), |lost| units::digits(lost * 100.0))) }
                 td.number { (ratio(condition)) }

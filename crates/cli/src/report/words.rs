@@ -2,7 +2,8 @@
 
 use ringside_measure::compare::STEAL_LIMIT;
 use ringside_measure::schema::{
-    CompareResult, DelayResult, Document, ImpairedDirection, Operation, Outcome, RunResult, Table, UntilCi,
+    CompareResult, DelayResult, Document, ImpairedDirection, LatencyResult, Operation, Outcome, RunResult, Table,
+    UntilCi,
 };
 
 use super::entry::{Content, Entry};
@@ -86,7 +87,9 @@ fn of_run(document: &Document, run: &RunResult) -> Vec<Sentence> {
         };
         if let Some(rates) = rates.filter(|_| of_interest) {
             let (packets, bits) = (units::short(rates.packets_pps), units::short(rates.wire_bps));
-            let seconds = rates.span_ns.map_or_else(|| seconds.clone(), |ns| units::time(ns as f64));
+            let seconds = rates
+                .span_ns
+                .map_or_else(|| seconds.clone(), |ns| units::time(ns as f64));
             all.push(said(format!(
                 "{packets} packets{size} a second were {did} over {seconds}{how}: {bits}bit/s on the wire."
             )));
@@ -110,17 +113,7 @@ fn of_run(document: &Document, run: &RunResult) -> Vec<Sentence> {
             parts.join(", ")
         )));
     }
-    if let Some(latency) = latency {
-        let p99 = |times: Option<ringside_measure::latency::Summary>| times.and_then(|times| times.p99_ns);
-        if let (Some(raw), Some(corrected)) = (p99(latency.raw), p99(latency.corrected))
-            && corrected > raw + raw / 2
-        {
-            all.push(warned(format!(
-                "The path stalled: from the time at which probes were meant to be sent, 99 % took up to {}.",
-                units::time(corrected as f64)
-            )));
-        }
-    }
+    all.extend(latency.and_then(|latency| held_up(run, latency)).map(warned));
     if let Some(cycle) = &run.cycle {
         let missed = cycle.late_cycles + cycle.skipped_cycles;
         let text = format!(
@@ -155,6 +148,28 @@ fn of_run(document: &Document, run: &RunResult) -> Vec<Sentence> {
         )));
     }
     all
+}
+
+/// Says so if probes waited before they were sent, and who made them wait.
+fn held_up(run: &RunResult, latency: &LatencyResult) -> Option<String> {
+    let (raw, corrected) = (latency.raw?.p99_ns?, latency.corrected?.p99_ns?);
+    if corrected <= raw + raw / 2 {
+        return None;
+    }
+    let who = match run.sender_lateness {
+        None => "Probes left after their time".to_owned(),
+        Some(sender) if sender.times.p99_ns.unwrap_or(sender.times.max_ns) >= (corrected - raw) / 2 => {
+            format!(
+                "The sender was late, by up to {}",
+                units::time(sender.times.max_ns as f64)
+            )
+        }
+        Some(_) => "The path stalled".to_owned(),
+    };
+    Some(format!(
+        "{who}: from the time at which probes were meant to be sent, 99 % took up to {}.",
+        units::time(corrected as f64)
+    ))
 }
 
 /// What a box did in one direction.
@@ -322,3 +337,7 @@ fn of_delay(delay: &DelayResult) -> Vec<Sentence> {
     all.extend(delay.warnings.iter().cloned().map(warned));
     all
 }
+
+#[cfg(test)]
+#[path = "words_tests.rs"]
+mod tests;

@@ -8,8 +8,8 @@ mod under_load;
 
 use anyhow::{Result, bail};
 use ringside_measure::counters::Ledger;
-use ringside_measure::probe::{Clock, HEADER_LEN, STAMPED_LEN};
-use ringside_measure::schema::{LatencyResult, Operation, QueueCounters, XdpStatistics};
+use ringside_measure::probe::{HEADER_LEN, STAMPED_LEN};
+use ringside_measure::schema::{Operation, QueueCounters, XdpStatistics};
 use ringside_measure::sequence::Counts;
 use ringside_nic::LinkState;
 use ringside_xsk::{Direction, Filter, Queue};
@@ -115,7 +115,7 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
             pinger.pace_within(most);
         }
         if args.one_way {
-            pinger.one_way = Some(OneWay::new(Clocks::compare(far)?));
+            pinger.one_way = Some(OneWay::new(Clocks::compare(far)?, args.probe_rate().is_some()));
         }
     }
     if let Some(plan) = &under_load {
@@ -187,7 +187,8 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
     let headers = pinger.flow.header_len();
     result.received = rates(stats.own.rx_packets, stats.own.rx_bytes, headers, ran.received);
     result.transmitted = rates(stats.own.tx_packets, stats.own.tx_bytes, headers, ran.sent);
-    result.latency = Some(LatencyResult::round_trip(&pinger.sessions[0].rtt, Clock::Monotonic));
+    result.sender_lateness = pinger.sender_lateness();
+    result.latency = Some(pinger.latency(&pinger.sessions[0]));
     result.under_load = under_load.map(|turns| turns.result(&pinger));
     let record = system::interface(port.interface(), &link_after, Some(port.report()));
     drop(port);

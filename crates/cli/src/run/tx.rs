@@ -4,11 +4,12 @@ mod asking;
 mod cycle;
 mod packet;
 
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use anyhow::Result;
-use ringside_measure::pace::Pacer;
+use ringside_measure::cycle::WakeEarly;
+use ringside_measure::pace::{Lateness, Pacer};
 use ringside_measure::schema::{LaunchBy, Operation};
 use ringside_xsk::{Direction, Filter, Queue, Wait};
 
@@ -60,6 +61,7 @@ pub(crate) fn run(args: &TxArgs) -> Result<()> {
     // Not before: what resolving the address sent is not part of the run.
     let link_before = interface.state()?;
     let kept = OnceLock::new();
+    let late = Mutex::new(None::<Lateness>);
     let collected = Collected::default();
     let on = interface.clone();
     let ran = session::run(lanes, &[interface], &args.port, &args.run, &stop, |queue, worker| {
@@ -83,13 +85,24 @@ pub(crate) fn run(args: &TxArgs) -> Result<()> {
             Some(rate) => staggered(rate, worker.number, queues, start)?,
             None => Pacer::unlimited(start),
         };
+        // Of one queue.
+        let interval_ns = args.rate.map(|rate| queues as u64 * 1_000_000_000 / rate);
         let packets = Packets {
             packet: &packet,
             pacer,
             batch: args.port.batch,
             asking,
+            lateness: interval_ns.map(Lateness::new),
+            early: WakeEarly::new(interval_ns.unwrap_or(0)),
         };
-        let departures = transmit(queue, &worker, offer.teller(), packets, departures, wait)?;
+        let (departures, lateness) = transmit(queue, &worker, offer.teller(), packets, departures, wait)?;
+        if let Some(lateness) = lateness {
+            let mut all = late.lock().unwrap_or_else(PoisonError::into_inner);
+            match &mut *all {
+                Some(all) => all.merge(&lateness),
+                None => *all = Some(lateness),
+            }
+        }
         finish(queue, &worker, departures, &collected)
     })?;
     let stats = port.stats()?;
@@ -106,6 +119,7 @@ pub(crate) fn run(args: &TxArgs) -> Result<()> {
         };
     }
     result.cycle = kept.into_inner();
+    result.sender_lateness = (late.into_inner().unwrap_or_else(PoisonError::into_inner)).and_then(|all| all.result());
     collected.tell(&port, &mut result);
     result.packets = transmit_ledger(&result.queues, session::in_flight(&port), &link_before, &link_after);
     let skipped = result.cycle.as_ref().map_or(0, |cycle| cycle.skipped_cycles);
@@ -137,8 +151,12 @@ struct Packets<'a> {
     pacer: Pacer,
     batch: u32,
     asking: Asking,
+    /// How late packets of the schedule are sent; `None` without one.
+    lateness: Option<Lateness>,
+    early: WakeEarly,
 }
 
+/// Sends until the end of the run. Returns the record of the departures, and of the lateness.
 fn transmit(
     queue: &mut Queue,
     worker: &Worker<'_>,
@@ -146,17 +164,20 @@ fn transmit(
     packets: Packets<'_>,
     mut departures: Option<Departures>,
     wait: Wait,
-) -> Result<Option<Departures>> {
+) -> Result<(Option<Departures>, Option<Lateness>)> {
     let Packets {
         packet,
         mut pacer,
         batch,
         asking,
+        mut lateness,
+        mut early,
     } = packets;
     let mut clock = FastClock::new();
     loop {
         teller.tell([&mut *queue]);
-        let due = pacer.backlog(clock.now_ns());
+        let now = clock.now_ns();
+        let due = pacer.backlog(now);
         // In this order: what comes due while the thread has to wait, after the end, is not sent.
         if worker.stop.is_set() {
             break;
@@ -164,21 +185,29 @@ fn transmit(
         if due == 0 {
             // What the kernel has not taken yet shall not wait for the next packet of a slow schedule.
             if worker.unless_down(queue.flush())?.is_some() {
-                idle(wait, pacer.next_due_ns(), &mut clock);
+                idle(wait, pacer.next_due_ns(), &mut clock, &mut early);
+            } else if let Some(lateness) = &mut lateness {
+                lateness.held_up_until(clock.now_ns());
             }
             continue;
         }
         let claimed = worker.claim(u32::try_from(due).unwrap_or(u32::MAX).min(batch));
         if claimed == 0 {
             // The others may still give back what they cannot send, and send it themselves.
-            return Ok(departures);
+            return Ok((departures, lateness));
         }
         let before = queue.counters().tx_packets;
         let done = asking.send(queue, claimed, packet, 0);
         worker.unless_down(done)?;
         // Also a link that is down has a TX ring with some room.
         let sent = u32::try_from(queue.counters().tx_packets - before).unwrap_or(claimed);
-        pacer.take(clock.now_ns(), u64::from(sent));
+        if let Some((lateness, due_ns)) = lateness.as_mut().zip(pacer.intended_ns(pacer.position())) {
+            lateness.record(due_ns, now, u64::from(sent));
+            if sent < claimed {
+                lateness.held_up_until(clock.now_ns());
+            }
+        }
+        pacer.take(now, u64::from(sent));
         worker.give_back(claimed - sent);
         worker.sent(u64::from(sent));
         if let Some(departures) = &mut departures {
@@ -186,7 +215,7 @@ fn transmit(
         }
     }
     worker.live.unsent(pacer.unsent(clock.now_ns()));
-    Ok(departures)
+    Ok((departures, lateness))
 }
 
 /// Counters are read after everything has left.
@@ -198,12 +227,26 @@ fn finish(queue: &mut Queue, worker: &Worker<'_>, departures: Option<Departures>
     }
 }
 
-/// Waits for the next packet of the schedule, in steps short enough to see the end of the run.
-fn idle(wait: Wait, due_ns: u64, clock: &mut FastClock) {
-    match wait {
-        Wait::Poll(longest) => {
-            std::thread::sleep(Duration::from_nanos(due_ns.saturating_sub(clock.now_ns())).min(longest));
+/// Waits for the next packet of the schedule, in steps short enough to see the end of the run. Asks
+/// to be woken as early as waking up takes, and spins for the rest.
+fn idle(wait: Wait, due_ns: u64, clock: &mut FastClock, early: &mut WakeEarly) {
+    let Wait::Poll(longest) = wait else {
+        std::hint::spin_loop();
+        return;
+    };
+    let now = clock.now_ns();
+    let wake_ns = due_ns.saturating_sub(early.early_ns());
+    if wake_ns > now {
+        std::thread::sleep(Duration::from_nanos(wake_ns - now).min(longest));
+        let now = clock.now_ns();
+        if now < wake_ns {
+            return;
         }
-        _ => std::hint::spin_loop(),
+        early.woke(now - wake_ns);
+    } else {
+        early.too_late_to_sleep();
+    }
+    while clock.now_ns() < due_ns {
+        std::hint::spin_loop();
     }
 }

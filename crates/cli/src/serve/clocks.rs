@@ -147,14 +147,17 @@ fn judge(
 #[derive(Debug)]
 pub(crate) struct OneWay {
     clocks: Clocks,
+    is_scheduled: bool,
     there: RttRecorder,
     back: RttRecorder,
 }
 
 impl OneWay {
-    pub(crate) fn new(clocks: Clocks) -> Self {
+    /// Begins with a comparison of the clocks. `is_scheduled`: probes have times at which they are due.
+    pub(crate) fn new(clocks: Clocks, is_scheduled: bool) -> Self {
         Self {
             clocks,
+            is_scheduled,
             there: RttRecorder::new(),
             back: RttRecorder::new(),
         }
@@ -183,7 +186,13 @@ impl OneWay {
             kind: LatencyKind::OneWay,
             ..LatencyResult::round_trip(recorder, Clock::Monotonic)
         };
-        (clocks.record(reading_ns), one_way(&self.there), one_way(&self.back))
+        let there = match self.is_scheduled {
+            true => one_way(&self.there),
+            false => one_way(&self.there).without_schedule(),
+        };
+        // Answers are sent when probes come.
+        let back = one_way(&self.back).without_schedule();
+        (clocks.record(reading_ns), there, back)
     }
 }
 

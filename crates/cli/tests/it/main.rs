@@ -19,6 +19,7 @@ mod install;
 mod jumbo;
 mod known;
 mod lab;
+mod lateness;
 mod lifecycle;
 mod links;
 mod live;

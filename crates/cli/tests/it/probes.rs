@@ -150,7 +150,12 @@ fn all_answered(result: &ringside_measure::schema::RunResult, count: u64) {
     let p50 = raw.p50_ns.expect("enough samples for a median");
     assert!(0 < raw.min_ns && raw.min_ns <= p50 && p50 <= raw.max_ns, "{raw:?}");
     assert_eq!(raw.p99_9_ns, None, "too few samples for that");
-    assert!(latency.corrected.is_some());
+    // Without a schedule there is nothing that omission could hide, and nothing to correct.
+    let is_scheduled = result.target_pps.is_some();
+    assert_eq!(latency.corrected.is_some(), is_scheduled, "{latency:?}");
+    assert_eq!(latency.corrected_hdr.is_some(), is_scheduled);
+    let sender = result.sender_lateness.map(|sender| sender.times.samples);
+    assert_eq!(sender, is_scheduled.then_some(count), "{result:?}");
     assert!(latency.jitter.is_some());
 }
 

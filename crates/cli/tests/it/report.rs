@@ -91,7 +91,7 @@ fn a_page_holds_everything_and_asks_for_nothing() {
     for part in [
         "Of 53,880 probes of 82 bytes", // the summary in words
         "Note",                         // by the style sheet
-        "The path stalled",             // coordinated omission is told
+        "Probes left after their time", // a file that says nothing of its sender
         "Side by side",
         "Time over nines",
         "Share of samples by time",

@@ -95,7 +95,7 @@ impl Latency {
         Ok(latency)
     }
 
-    pub(super) fn record_many(&mut self, ns: u64, count: u64) {
+    pub(crate) fn record_many(&mut self, ns: u64, count: u64) {
         self.histogram.saturating_record_n(ns.min(LONGEST_NS), count);
         self.min = self.min.min(ns);
         self.max = self.max.max(ns);

@@ -14,6 +14,7 @@ use crate::counters::Ledger;
 use crate::cycle::{Cycle, Waiting};
 use crate::delay::{CStates, Core, Delays, Stamps, Wait};
 use crate::latency::{Latency, RttRecorder};
+use crate::pace::Lateness;
 use crate::probe::Clock;
 use crate::rate::Rates;
 use crate::sequence::Counts;
@@ -26,6 +27,9 @@ pub(crate) fn example() -> Document {
     for i in 0..24 {
         recorder.record(i * 1_000_000, i * 1_000_000 + 50, i * 1_000_000 + 6_050);
     }
+    let mut lateness = Lateness::new(1_000_000);
+    lateness.record(0, 2_000_000, 1);
+    lateness.record(1_000_000, 1_000_050, 24);
     let mut cycle = Cycle::new(1_000_000, 1_000_000, Waiting::Adaptive).expect("a period");
     for _ in 0..25 {
         let (deadline, asked) = (cycle.deadline_ns(), cycle.wake_ns().expect("it sleeps"));
@@ -58,6 +62,7 @@ pub(crate) fn example() -> Document {
             ..Counts::default()
         }),
         latency: Some(LatencyResult::round_trip(&recorder, Clock::Monotonic)),
+        sender_lateness: lateness.result(),
         cycle: Some(CycleResult {
             launch: Some(LaunchResult {
                 lead_ns: 200_000,

@@ -67,6 +67,9 @@ pub struct RunResult {
     pub sequence: Option<Counts>,
     /// Times, where they were measured; with `under_load` those without load.
     pub latency: Option<LatencyResult>,
+    /// How late the sender was; left out where packets had no schedule, and where `cycle` says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sender_lateness: Option<SenderLateness>,
     /// Deadlines, where packets were sent by cycle.
     pub cycle: Option<CycleResult>,
     /// Counters of each queue.
@@ -128,6 +131,7 @@ impl RunResult {
             transmitted: None,
             sequence: None,
             latency: None,
+            sender_lateness: None,
             cycle: None,
             queues: Vec::new(),
             cpus: Vec::new(),
@@ -223,13 +227,14 @@ pub struct LatencyResult {
     pub clock: Clock,
     /// From the real sending.
     pub raw: Option<Summary>,
-    /// From the intended sending: corrected for coordinated omission.
+    /// From the intended sending: corrected for coordinated omission. `None` without a schedule,
+    /// which intends no times.
     pub corrected: Option<Summary>,
     /// All of the raw times as a histogram (HdrHistogram V2, compressed, base64; [`Latency::from_hdr`] reads it): what other tools
     /// plot, and what adds up with other runs'.
     #[serde(default)]
     pub raw_hdr: Option<String>,
-    /// The same of the corrected ones.
+    /// The same of the corrected ones, from the intended sending.
     #[serde(default)]
     pub corrected_hdr: Option<String>,
     /// Jitter of the raw times.
@@ -253,6 +258,42 @@ impl LatencyResult {
             impossible_packets: recorder.impossible(),
         }
     }
+
+    /// Returns it without the times from the intended sending, of packets that had no schedule.
+    #[must_use]
+    pub fn without_schedule(self) -> Self {
+        Self {
+            corrected: None,
+            corrected_hdr: None,
+            ..self
+        }
+    }
+
+    /// Returns the times from the intended sending, and without a schedule those from the real one.
+    #[must_use]
+    pub fn best(&self) -> Option<Summary> {
+        self.corrected.or(self.raw)
+    }
+
+    /// Returns the histogram of these times.
+    #[must_use]
+    pub fn best_hdr(&self) -> Option<&String> {
+        match self.corrected {
+            Some(_) => self.corrected_hdr.as_ref(),
+            None => self.raw_hdr.as_ref(),
+        }
+    }
+}
+
+/// By how much the packets of a schedule were sent after their time. The time in which the path took
+/// no packet is not part of it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct SenderLateness {
+    /// From the time of the schedule to the sending. Packets that left in one burst have the time of
+    /// the first of them.
+    pub times: Summary,
+    /// Packets sent more than an interval of the schedule, and more than 100 µs, after their time.
+    pub late_packets: u64,
 }
 
 /// How well the deadlines of a cyclic transmission were kept, and by which clock.

@@ -4,9 +4,11 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use anyhow::Result;
+use ringside_measure::cycle::WakeEarly;
 use ringside_measure::latency::{Latency, LiveLatency, RttRecorder};
-use ringside_measure::pace::Pacer;
+use ringside_measure::pace::{Lateness, Pacer};
 use ringside_measure::probe::{Clock, FarStamps, Kind, Probe};
+use ringside_measure::schema::{LatencyResult, SenderLateness};
 use ringside_measure::sequence::Tracker;
 use ringside_wire::flow::{UdpFlow, parse_udp};
 use ringside_wire::udp::ChecksumState;
@@ -22,6 +24,11 @@ use crate::session::{self, Worker};
 
 /// For how long copies of answers are waited for at least: a busy machine may take it.
 const LEAST_FOR_COPIES_NS: u64 = 20_000_000;
+
+/// Time between two packets of a schedule.
+fn interval_ns(rate: u64) -> u64 {
+    1_000_000_000 / rate.max(1)
+}
 
 /// Probes of one session: what was sent, and what came back.
 pub(super) struct Session {
@@ -68,6 +75,11 @@ pub(super) struct Pinger {
     batch: u32,
     timeout_ns: u64,
     rate: Option<u64>,
+    /// How late probes of the schedule are sent; `None` without one.
+    lateness: Option<Lateness>,
+    /// The path has taken no probe that was due.
+    is_held_up: bool,
+    early: WakeEarly,
     /// Sequence and time of sending of the probes in flight, oldest first; 0 as time: answered.
     in_flight: VecDeque<(u64, u64)>,
     unanswered: usize,
@@ -101,6 +113,9 @@ impl Pinger {
             batch: args.port.batch,
             timeout_ns,
             rate,
+            lateness: rate.map(|rate| Lateness::new(interval_ns(rate))),
+            is_held_up: false,
+            early: WakeEarly::new(rate.map_or(u64::MAX, interval_ns)),
             in_flight: VecDeque::with_capacity(depth + 1),
             unanswered: 0,
             invalid: 0,
@@ -127,6 +142,20 @@ impl Pinger {
         }
     }
 
+    /// Returns the round trips of a session.
+    pub(super) fn latency(&self, session: &Session) -> LatencyResult {
+        let times = LatencyResult::round_trip(&session.rtt, Clock::Monotonic);
+        match self.lateness {
+            Some(_) => times,
+            None => times.without_schedule(),
+        }
+    }
+
+    /// Returns how late the probes of the schedule were sent; `None` without a schedule.
+    pub(super) fn sender_lateness(&self) -> Option<SenderLateness> {
+        self.lateness.as_ref()?.result()
+    }
+
     /// Has load beside the probes, of a session of its own.
     pub(super) fn load_with(&mut self, make: impl FnOnce(u32) -> SelfLoad) {
         let last = self.sessions.last().map_or(0, |session| session.number);
@@ -142,7 +171,9 @@ impl Pinger {
         start_ns: u64,
     ) -> Result<()> {
         // What is due after the end is not missing.
-        let until_ns = self.time.map_or(u64::MAX, |time| start_ns.saturating_add(session::nanos(time)));
+        let until_ns = self
+            .time
+            .map_or(u64::MAX, |time| start_ns.saturating_add(session::nanos(time)));
         self.ask(queues, worker, wait, [start_ns, until_ns])?;
         self.late(queues, worker, wait)?;
         // A copy of the last answer is not there yet when that is.
@@ -199,9 +230,18 @@ impl Pinger {
                 break;
             }
             self.expire(now);
+            if std::mem::take(&mut self.is_held_up)
+                && let Some(lateness) = &mut self.lateness
+            {
+                lateness.held_up_until(now);
+            }
             // Sending comes first: a schedule does not wait for answers. But not for long, else they find no room.
             for _ in 0..self.batch {
-                if claimed_all || self.unanswered >= self.depth || !pacer.is_due(now) {
+                if claimed_all || !pacer.is_due(now) {
+                    break;
+                }
+                if self.unanswered >= self.depth {
+                    self.is_held_up = true;
                     break;
                 }
                 if worker.claim(1) == 0 {
@@ -209,12 +249,14 @@ impl Pinger {
                     break;
                 }
                 let sequence = pacer.position();
-                let intended = pacer.intended_ns(sequence);
+                // The limit of a server is no schedule.
+                let intended = pacer.intended_ns(sequence).filter(|_| self.lateness.is_some());
                 if self.send(queues[0], worker, intended)? {
                     pacer.take(now, 1);
                     worker.sent(1);
                 } else {
                     worker.give_back(1);
+                    self.is_held_up = true;
                     break;
                 }
             }
@@ -229,8 +271,11 @@ impl Pinger {
             };
             let next =
                 (self.rate.is_some() && !claimed_all && self.unanswered < self.depth).then(|| pacer.next_due_ns());
-            let wait = if busy { Wait::Spin } else { self.sleep(wait, next) };
-            self.receive(queues, worker, wait)?;
+            if busy {
+                self.receive(queues, worker, Wait::Spin)?;
+            } else {
+                self.rest(queues, worker, wait, next)?;
+            }
         }
         if !claimed_all {
             worker.live.unsent(pacer.unsent(self.clock.now_ns().min(until_ns)));
@@ -254,13 +299,43 @@ impl Pinger {
         Ok(())
     }
 
+    /// Waits for answers until shortly before the next probe of the schedule, as early as waking up
+    /// takes: the rest of the time is spent spinning.
+    fn rest(&mut self, queues: &mut [&mut Queue], worker: &Worker<'_>, wait: Wait, next_ns: Option<u64>) -> Result<()> {
+        let (Wait::Poll(longest), Some(next_ns)) = (wait, next_ns) else {
+            let wait = self.sleep(wait, next_ns);
+            return self.receive(queues, worker, wait).map(drop);
+        };
+        let now = self.clock.now_ns();
+        let wake_ns = next_ns.saturating_sub(self.early.early_ns());
+        if wake_ns <= now {
+            if next_ns > now {
+                self.early.too_late_to_sleep();
+            }
+            return self.receive(queues, worker, Wait::Spin).map(drop);
+        }
+        let piece = Duration::from_nanos(wake_ns - now);
+        let came = self.receive(queues, worker, self.bounded(piece.min(longest)))?;
+        let now = self.clock.now_ns();
+        // A packet wakes the thread, too: what that took is not known.
+        if came == 0 && now >= wake_ns {
+            self.early.woke(now - wake_ns);
+        }
+        Ok(())
+    }
+
     /// How long to sleep for an answer: not beyond the next probe of the schedule.
     fn sleep(&mut self, wait: Wait, next_ns: Option<u64>) -> Wait {
         let Wait::Poll(longest) = wait else { return wait };
         let until = next_ns.map_or(longest, |next| {
             Duration::from_nanos(next.saturating_sub(self.clock.now_ns()))
         });
-        Wait::Poll(until.min(longest).min(Duration::from_nanos(self.timeout_ns)))
+        self.bounded(until.min(longest))
+    }
+
+    /// Sleeps no longer than until probes time out.
+    fn bounded(&self, longest: Duration) -> Wait {
+        Wait::Poll(longest.min(Duration::from_nanos(self.timeout_ns)))
     }
 
     /// Sends the next probe; false when no frame was free or the link is down.
@@ -296,12 +371,20 @@ impl Pinger {
         let session = &mut self.sessions[self.current];
         session.next += 1;
         session.tracker.on_sent(sequence);
+        // As the times of a result: of the probes without load.
+        if let Some((lateness, due_ns)) = self.lateness.as_mut().zip(intended)
+            && self.current == 0
+        {
+            lateness.record(due_ns, sent_ns, 1);
+        }
         self.in_flight.push_back((sequence, sent_ns.max(1)));
         self.unanswered += 1;
         Ok(true)
     }
 
-    fn receive(&mut self, queues: &mut [&mut Queue], worker: &Worker<'_>, wait: Wait) -> Result<()> {
+    /// Takes what is there, or what comes meanwhile. Returns the number of packets.
+    fn receive(&mut self, queues: &mut [&mut Queue], worker: &Worker<'_>, wait: Wait) -> Result<usize> {
+        let mut came = 0;
         let wait = match wait {
             Wait::Poll(timeout) if queues.len() > 1 => {
                 session::poll_any(queues.iter().map(|queue| &**queue), timeout)?;
@@ -316,6 +399,7 @@ impl Pinger {
             if burst.is_empty() {
                 continue;
             }
+            came += burst.len();
             // Not before the answer was there.
             let now = self.clock.now_in_order_ns();
             let mut answers = 0;
@@ -326,7 +410,7 @@ impl Pinger {
             self.whole = whole;
             worker.received(answers);
         }
-        Ok(())
+        Ok(came)
     }
 
     /// Takes one received packet; true when it is the first answer to one of our probes.

@@ -97,7 +97,7 @@ pub(crate) fn text(result: &UnderLoadResult) -> String {
     ]);
     for condition in &result.conditions {
         let us = |of: fn(&Summary) -> Option<u64>| {
-            let ns = condition.latency.corrected.as_ref().and_then(of);
+            let ns = condition.latency.best().as_ref().and_then(of);
             ns.map_or_else(|| "-".into(), |ns| format!("{:.2}", ns as f64 / 1e3))
         };
         grid.add_row([
@@ -128,8 +128,16 @@ pub(crate) fn text(result: &UnderLoadResult) -> String {
         "{}",
         wrapped(
             &format!(
-                "RTT from the intended sending; {} rounds of {:.1} s each, in turn; x idle: medians of the turns, paired by rounds. \
+                "RTT from {}; {} rounds of {:.1} s each, in turn; x idle: medians of the turns, paired by rounds. \
                  Round trips per minute: of the mean without the longest 5 %. - : too few samples.",
+                match result
+                    .conditions
+                    .iter()
+                    .any(|condition| condition.latency.corrected.is_some())
+                {
+                    true => "the intended sending",
+                    false => "the sending, without a schedule",
+                },
                 result.rounds,
                 result.turn_ns as f64 / 1e9
             ),

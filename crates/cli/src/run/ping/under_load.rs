@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use ringside_measure::compare::{self, Round};
 use ringside_measure::latency::Latency;
-use ringside_measure::probe::Clock;
-use ringside_measure::schema::{LatencyResult, LoadCondition, LoadKind, Responsiveness, UnderLoadResult};
+use ringside_measure::schema::{LoadCondition, LoadKind, Responsiveness, UnderLoadResult};
 use ringside_nic::host::CpuTimes;
 use ringside_nic::{Interface, LinkState};
 use ringside_wire::flow::UdpFlow;
@@ -241,7 +240,7 @@ impl UnderLoad {
             link_rx_pps: rate(2),
             link_rx_bps: rate(3),
             probes: session.tracker.counts(),
-            latency: LatencyResult::round_trip(&session.rtt, Clock::Monotonic),
+            latency: pinger.latency(session),
             responsiveness: Responsiveness::of(session.rtt.corrected()),
             rounds: turns.iter().filter_map(|turn| turn.median()).collect(),
             ratio_to_idle: (of != 0).then(|| self.to_idle(of)).flatten(),

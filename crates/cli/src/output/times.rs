@@ -1,0 +1,56 @@
+//! How long probes took, and how late they were sent, for people.
+
+use ringside_measure::pace::LATE_NS;
+use ringside_measure::schema::{LatencyResult, SenderLateness};
+
+use super::{Lines, TOO_FEW, microseconds, packets};
+
+/// How late the sender was.
+pub(super) fn sender(out: &mut Lines, lateness: &SenderLateness) {
+    out.pair(
+        "sender, us",
+        format!(
+            "{}  (sent after the scheduled time; {} packets were late by more than an interval \
+             and {} us)",
+            microseconds(&lateness.times),
+            packets(lateness.late_packets),
+            LATE_NS / 1_000
+        ),
+    );
+}
+
+/// Round trips.
+pub(super) fn text(out: &mut Lines, latency: &LatencyResult) {
+    if let Some(raw) = &latency.raw {
+        out.pair(
+            "RTT, us",
+            format!(
+                "{}  ({} samples, from the real sending)",
+                microseconds(raw),
+                packets(raw.samples)
+            ),
+        );
+    }
+    if let Some(corrected) = &latency.corrected {
+        out.pair(
+            "RTT, us",
+            format!(
+                "{}  (from the intended sending: corrected for coordinated omission)",
+                microseconds(corrected)
+            ),
+        );
+    }
+    if let Some(jitter) = &latency.jitter {
+        out.pair(
+            "jitter, us",
+            format!(
+                "{:.2} by RFC 3550 6.4.1 (smoothed), {:.2} mean difference of consecutive RTTs",
+                jitter.rfc3550_smoothed_ns / 1e3,
+                jitter.mean_abs_consecutive_difference_ns / 1e3
+            ),
+        );
+    }
+    if latency.raw.as_ref().is_some_and(|raw| raw.p99_9_ns.is_none()) {
+        out.pair("", TOO_FEW);
+    }
+}
