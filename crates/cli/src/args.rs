@@ -160,8 +160,7 @@ Examples:
   ringside rx eth0 -t 10 --json                ten seconds, result as JSON
   ringside rx eth0 -q 0,2 --cpus 4,5           two queues, a pinned thread each
   ringside rx eth0 --filter udp:4789           only VXLAN; everything else goes up the stack
-  ringside rx eth0 --filter dst:192.0.2.0/24,tcp:443,tcp:8000-8099
-  ringside rx eth0 --filter dst:192.0.2.10,arp  an address that this host does not have
+  ringside rx eth0 --filter dst:192.0.2.0/24,tcp:443,udp:443
   ringside rx eth0 --mode zero-copy            zero-copy, or an error: never a silent step down
   ringside rx eth0 --wait busy-poll --busy-poll-budget 64
   ringside rx eth0 --multi-buffer --frames 4096  jumbo frames, each in several frames of the UMEM
