@@ -167,7 +167,8 @@ Examples:
   ringside gateway repaired
 
 `health` says what was lost. Put it anew first (apply, load), groups and ports above all: an address that has no port by then may do
-anything from then on.")]
+anything from then on. With etcd this writes keys anew that cannot be read, with what this gateway
+knows of their objects.")]
     Repaired,
     /// Bring what a stopped gateway of this host knows from its file to etcd, or back
     #[command(after_help = "\

@@ -171,6 +171,18 @@ impl Key {
         }
     }
 
+    /// What its value is about, for people.
+    #[must_use]
+    pub fn objects(self) -> String {
+        let (what, block) = match self {
+            Self::Group(id) => return format!("security group {}", id.0),
+            Self::Ports(block) => ("ports", block),
+            Self::Neighbors(block) => ("neighbours", block),
+        };
+        let last = block.address(ADDRESSES - 1).ip;
+        format!("{what} of network {}, {} to {last}", block.vni.number(), block.first)
+    }
+
     /// The number of the network that it is of. None: of no one.
     #[must_use]
     pub const fn network(self) -> Option<u32> {

@@ -4,12 +4,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use ringside_gateway_core::TenantAddress;
+
 use super::backlog::Backlog;
 use super::key::Key;
 use super::space::FULL;
 use super::sync::{Barrier, Counts, State};
 
-/// Damaged keys that are named.
+/// Damaged keys, and lost ports, that are named.
 const NAMED: usize = 5;
 
 /// See the module. All counters begin with the start of the program.
@@ -38,8 +40,12 @@ pub struct Status {
     pub damaged: AtomicU64,
     /// Keys whose values were written by a newer program.
     pub newer: AtomicU64,
-    /// Some of the damaged ones, for who asks: they say where tenants are, and are in no log.
-    damaged_keys: Mutex<Vec<String>>,
+    /// The damaged ones, for who asks: they say where tenants are, and are in no log.
+    damaged_keys: Mutex<Vec<Key>>,
+    /// Ports that hold though etcd lacks them, and some of them: see `model/book/lost.rs`.
+    lost: Mutex<(usize, Vec<TenantAddress>)>,
+    /// Of these, ports that were put back into etcd.
+    pub restored: AtomicU64,
     /// Whose tables have this revision knows all that the fleet knew when it began to follow; 0: it is not known yet which that is.
     pub(crate) complete: AtomicU64,
     /// [`Status::lag`] is more than the operator allows.
@@ -95,6 +101,8 @@ impl Status {
             damaged: zero(),
             newer: zero(),
             damaged_keys: Mutex::default(),
+            lost: Mutex::default(),
+            restored: zero(),
             complete: zero(),
             stale: AtomicBool::new(false),
             member: Mutex::new(None),
@@ -234,12 +242,30 @@ impl Status {
         }
         let damaged = self.damaged.load(Ordering::Relaxed);
         if damaged > 0 {
-            let keys = self.damaged_keys.lock().unwrap_or_else(PoisonError::into_inner);
-            let more = if damaged > keys.len() as u64 { ", …" } else { "" };
+            let keys = self.damaged_keys();
+            let names = keys.iter().take(NAMED).map(|key| format!("{key}: {}", key.objects()));
+            let names: Vec<String> = names.collect();
+            let more = if keys.len() > NAMED { "; …" } else { "" };
             problems.push(format!(
-                "{damaged} values in etcd cannot be read ({}{more}): delete these keys, and put the objects anew; until then what was known of \
-                 them holds, and ports of which nothing is known allow nothing",
-                keys.join(", ")
+                "{damaged} values in etcd cannot be read ({}{more}): `ringside gateway repaired` \
+                 writes them anew with what this gateway knows of them; so does whatever puts one \
+                 of their objects (`ringside gateway put`, apply, load), which is to be done for \
+                 those that this gateway does not know. Until then what was known of them holds, \
+                 and ports of which nothing is known allow nothing",
+                names.join("; ")
+            ));
+        }
+        let (lost, some) = &*self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(first) = some.first() {
+            let names: Vec<String> = some.iter().map(ToString::to_string).collect();
+            let more = if *lost > some.len() { ", …" } else { "" };
+            problems.push(format!(
+                "{lost} ports are missing in etcd though no gateway has deleted them ({}{more}): \
+                 they hold as they were known, and other gateways may not know them; put each \
+                 again, or delete it (`ringside gateway delete port {} {}`)",
+                names.join(", "),
+                first.vni.number(),
+                first.ip,
             ));
         }
         let newer = self.newer.load(Ordering::Relaxed);
@@ -256,6 +282,31 @@ impl Status {
             ));
         }
         problems
+    }
+
+    /// Keys whose values cannot be read, in order.
+    pub(crate) fn damaged_keys(&self) -> Vec<Key> {
+        self.damaged_keys.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes notice of how many ports are lost; `lost` also names so many of them.
+    pub(crate) fn set_lost(&self, lost: impl FnOnce(usize) -> (usize, Vec<TenantAddress>)) {
+        let now = lost(NAMED);
+        let mut known = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.0 < now.0 {
+            // Health names them: they say where tenants are.
+            tracing::error!(
+                ports = now.0,
+                "ports are missing in etcd that no gateway has deleted: they hold"
+            );
+        }
+        *known = now;
+    }
+
+    /// Number of ports that hold though etcd lacks them.
+    #[must_use]
+    pub fn lost(&self) -> usize {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).0
     }
 
     pub(crate) fn set_member(&self, problem: Option<String>) {
@@ -282,8 +333,8 @@ impl Status {
         }
         let count = damaged.len() as u64;
         if self.damaged.swap(count, Ordering::Relaxed) != count {
-            let mut keys: Vec<String> = damaged.take(NAMED).map(|key| key.to_string()).collect();
-            keys.sort();
+            let mut keys: Vec<Key> = damaged.collect();
+            keys.sort_unstable();
             *self.damaged_keys.lock().unwrap_or_else(PoisonError::into_inner) = keys;
         }
         let mut known_as = self.state.lock().unwrap_or_else(PoisonError::into_inner);

@@ -8,13 +8,13 @@
 //! ```
 //! A transaction whose answer is lost is made again: if it was made, it changes nothing more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -60,8 +60,17 @@ struct Part {
     requests: Arc<Vec<Vec<Change>>>,
     said: Vec<Said>,
     known: Arc<Tables>,
+    tables: mpsc::Sender<Done>,
     clock: Arc<Clock>,
     deadline: Instant,
+}
+
+/// Why statements cannot be merged into what a key holds.
+enum Unreadable {
+    /// The key at this place is damaged.
+    Damaged(usize),
+    /// A newer program has written it; what to do.
+    Newer(String),
 }
 
 /// What came of it.
@@ -78,7 +87,7 @@ impl Writer {
         let mut forgotten = Instant::now();
         while let Some(first) = queue.recv().await {
             let (mut requests, mut answers, mut ticks) = (Vec::new(), Vec::new(), Vec::new());
-            let mut size = 0;
+            let (mut repairs, mut size) = (Vec::new(), 0);
             let waiting = iter::from_fn(|| queue.try_recv().ok());
             for job in iter::once(first).chain(waiting) {
                 match job {
@@ -88,8 +97,7 @@ impl Writer {
                         answers.push(answer);
                     }
                     Job::Tick(answer) => ticks.push(answer),
-                    // Etcd has all of it.
-                    Job::Repaired(answer) => _ = answer.send(Ok(Repaired::default())),
+                    Job::Repaired(answer) => repairs.push(answer),
                     Job::Options(options) => self.options = options,
                 }
                 if size >= AT_ONCE {
@@ -99,7 +107,14 @@ impl Writer {
             if !requests.is_empty() {
                 self.write(requests, answers).await;
             }
+            for answer in repairs {
+                // Who asked and went away does not need to know.
+                _ = answer.send(self.repair().await);
+            }
             if !ticks.is_empty() {
+                if self.status.lost() > 0 && self.status.refusal().is_none() {
+                    self.restore().await;
+                }
                 // If the tables are gone nobody is answered, and the daemon ends.
                 _ = self.tables.send(Done::Tick(ticks)).await;
                 if forgotten.elapsed() >= forget_every(self.options.tombstones) && self.status.refusal().is_none() {
@@ -113,6 +128,52 @@ impl Writer {
                 }
             }
         }
+    }
+
+    /// Writes keys anew that cannot be read, with what the tables know of their objects.
+    async fn repair(&mut self) -> Result<Repaired, WriteError> {
+        if let Some(reason) = self.status.refusal() {
+            return Err(WriteError::ReadOnly(reason));
+        }
+        let keys = self.status.damaged_keys();
+        let patience = 2 * self.door.options().request;
+        let said: Vec<Said> = keys.iter().map(|key| (*key, Vec::new())).collect();
+        let made = self.write_kind(&Arc::default(), said, Instant::now() + patience).await;
+        let made: Result<Vec<Made>, _> = made.into_iter().map(|(_, made)| made).collect();
+        let revision = made?.iter().map(|made| made.revision).max().unwrap_or(0);
+        let has_it = self.has[0].wait_for(|reached| *reached >= revision);
+        // Health shows what is left.
+        _ = tokio::time::timeout(patience, has_it).await;
+        let name = |key: &Key| format!("the key {key} could not be read: {}", key.objects());
+        let missing = keys.iter().map(name).collect();
+        Ok(Repaired { missing, opened: 0 })
+    }
+
+    /// Puts ports back whose keys somebody has removed past all gateways: a gateway that has never
+    /// known them takes their addresses for open.
+    async fn restore(&self) {
+        let (answer, changes) = oneshot::channel();
+        // If the tables are gone the daemon ends.
+        _ = self.tables.send(Done::Restoration(answer)).await;
+        let changes = changes.await.unwrap_or_default();
+        if changes.is_empty() {
+            return;
+        }
+        let (answer, outcomes) = oneshot::channel();
+        self.write(vec![changes], vec![answer]).await;
+        let status = Arc::clone(&self.status);
+        tokio::spawn(async move {
+            match outcomes.await {
+                Ok(Ok(outcomes)) => {
+                    let is_change = |outcome: &&Outcome| outcome.is_change();
+                    let restored = outcomes.iter().filter(is_change).count() as u64;
+                    status.restored.fetch_add(restored, Ordering::Relaxed);
+                    tracing::warn!(restored, "ports that were missing in etcd are put back");
+                }
+                Ok(Err(error)) => tracing::debug!(%error, "missing ports are not put back yet"),
+                Err(_) => {}
+            }
+        });
     }
 
     async fn write(&self, requests: Vec<Vec<Change>>, answers: Vec<Answer>) {
@@ -216,6 +277,7 @@ impl Writer {
             requests: Arc::clone(requests),
             said: said.to_vec(),
             known: Arc::clone(&self.known),
+            tables: self.tables.clone(),
             clock: Arc::clone(&self.clock),
             deadline,
         });
@@ -298,9 +360,18 @@ impl Part {
             revision: 0,
         };
         // As many keys at a time as their values allow.
-        let mut from = 0;
+        let (mut from, mut repaired) = (0, BTreeSet::new());
         while from < self.said.len() {
-            let (steps, outcomes) = self.merge(from, &held, now)?;
+            let (steps, outcomes) = match self.merge(from, &held, &repaired, now) {
+                Ok(merged) => merged,
+                Err(Unreadable::Newer(why)) => return Err(Refused::Final(why)),
+                Err(Unreadable::Damaged(at)) => {
+                    debug_assert!(!repaired.contains(&at), "what the tables know can be read");
+                    held[at].value = self.known_value(self.said[at].0).await?;
+                    repaired.insert(at);
+                    continue;
+                }
+            };
             let is_write = steps.iter().any(|step| step.write.is_some());
             let committed = etcd.commit(&steps).await;
             // One that is refused, or met another's, was not made.
@@ -319,6 +390,7 @@ impl Part {
                     if Instant::now() > self.deadline {
                         return Err(Refused::Lost("others change the same again and again".to_owned()));
                     }
+                    repaired.retain(|at| *at >= from + steps.len());
                     held.splice(from..from + steps.len(), now);
                 }
             }
@@ -338,26 +410,42 @@ impl Part {
         })
     }
 
-    /// What becomes of keys from one on, up to as much as a request may hold.
+    /// What stands for the value of a damaged key: all that the tables know of its objects.
+    async fn known_value(&self, key: Key) -> Result<Option<Vec<u8>>, Refused> {
+        let (answer, known) = oneshot::channel();
+        // If the tables are gone the daemon ends.
+        _ = self.tables.send(Done::Known(key, answer)).await;
+        let known = known.await;
+        let known = known.map_err(|_| Refused::Lost("the gateway is being stopped".to_owned()))?;
+        Ok(known.write())
+    }
+
+    /// Merges statements into keys from one on, up to as much as a request may hold. A key that is
+    /// `repaired` is written in any case.
     #[allow(clippy::type_complexity, reason = "two lists")]
     fn merge(
         &self,
         from: usize,
         held: &[Held],
+        repaired: &BTreeSet<usize>,
         now: i64,
-    ) -> Result<(Vec<Step>, Vec<((usize, usize), Outcome)>), Refused> {
+    ) -> Result<(Vec<Step>, Vec<((usize, usize), Outcome)>), Unreadable> {
         let (mut steps, mut all, mut bytes) = (Vec::new(), Vec::new(), 0);
-        for ((key, said), held) in self.said.iter().zip(held).skip(from) {
+        for (at, ((key, said), held)) in self.said.iter().zip(held).enumerate().skip(from) {
             let changes: Vec<&Change> = said.iter().map(|(request, at)| &self.requests[*request][*at]).collect();
-            let Merged { write, outcomes } =
-                merge::merge(*key, held.value.as_deref(), &changes, now).map_err(|reason| {
-                    let is_newer = (held.value.as_deref()).is_some_and(|value| value::is_newer(*key, value));
-                    let advice = match is_newer {
-                        true => "tell it a gateway of that version",
-                        false => "delete it, and put what it held anew",
-                    };
-                    Refused::Final(format!("the key {key} in etcd cannot be read ({reason}): {advice}"))
-                })?;
+            let value = held.value.as_deref();
+            let merged = merge::merge(*key, value, &changes, now);
+            let Merged { write, outcomes } = merged.map_err(|reason| match value {
+                Some(value) if value::is_newer(*key, value) => Unreadable::Newer(format!(
+                    "the key {key} in etcd cannot be read ({reason}): \
+                     tell it a gateway of that version"
+                )),
+                _ => Unreadable::Damaged(at),
+            })?;
+            let write = match (write, value) {
+                (Write::Keep, Some(value)) if repaired.contains(&at) => Write::Put(value.to_vec()),
+                (write, _) => write,
+            };
             let write = match write {
                 Write::Keep => None,
                 Write::Put(value) => {

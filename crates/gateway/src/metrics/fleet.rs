@@ -50,6 +50,12 @@ pub(super) fn encode(out: &mut Out<'_, '_>, status: &Status) -> fmt::Result {
         out.gauge(name, help, None, value)?;
     }
     out.gauge(
+        "fleet_lost_ports",
+        "Ports that etcd lacks though no gateway has deleted them: they hold as they were known",
+        None,
+        status.lost(),
+    )?;
+    out.gauge(
         "fleet_etcd_full",
         "1 while etcd's database is full, and takes nothing (alarm NOSPACE)",
         None,
@@ -99,6 +105,11 @@ pub(super) fn encode(out: &mut Out<'_, '_>, status: &Status) -> fmt::Result {
             "fleet_divergences",
             "Objects that a comparison found otherwise: never, unless something is wrong",
             &status.diverged,
+        ),
+        (
+            "fleet_restored_ports",
+            "Ports that were put back into etcd after somebody had removed their keys",
+            &status.restored,
         ),
         ("fleet_transactions", "Transactions with etcd", &status.transactions),
         (

@@ -8,15 +8,19 @@ use ringside_gateway_core::table::Neighbors;
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
-use super::book::{Book, Made, Other};
+use super::book::{Book, Made, Other, Source};
 use super::copy::Copy;
 use super::sweep::Sweep;
 use super::watch::{Published, publish};
 use super::{Answer, DataPath, Outcome, Repaired, Tables, Timings, WriteError};
 use crate::fleet::Status;
 use crate::fleet::item::Item;
+use crate::fleet::key::Key;
 use crate::fleet::sync::{Mark, Tell};
 use crate::object::Change;
+
+/// Lost ports that are put back in one go; the next tick takes more.
+const RESTORED_AT_ONCE: usize = 16_384;
 
 /// What the writer has done with the store, or etcd tells, in the same order.
 #[derive(Debug)]
@@ -36,6 +40,10 @@ pub(crate) enum Done {
     Forgotten(i64),
     /// This is so in etcd, and what is known with it belongs to this.
     Told { tell: Tell, mark: Option<Mark> },
+    /// Asks what is known of a key's objects.
+    Known(Key, oneshot::Sender<Item>),
+    /// Asks for changes that put lost ports back: see `book/lost.rs`.
+    Restoration(oneshot::Sender<Vec<Change>>),
     /// Nothing, a second later.
     Tick(Vec<oneshot::Sender<()>>),
 }
@@ -199,7 +207,13 @@ impl Applier {
 
     fn take_one(&mut self, done: Done) {
         match done {
-            Done::Told { tell, mark } => self.told(tell, mark),
+            Done::Told { tell, mark } => {
+                self.told(tell, mark);
+                self.report_lost();
+            }
+            // Who asked and went away does not need to know.
+            Done::Known(key, answer) => _ = answer.send(self.book.known_item(key)),
+            Done::Restoration(answer) => _ = answer.send(self.book.restoration(RESTORED_AT_ONCE)),
             Done::Committed { revision, now, jobs } => {
                 self.book.set_now(now);
                 for (changes, answer) in jobs {
@@ -239,7 +253,8 @@ impl Applier {
                     sweep.keep(items.iter().map(Item::key));
                 }
                 let began = Instant::now();
-                let made = self.book.mirror(&items);
+                let source = if compare { Source::List } else { Source::Watch };
+                let made = self.book.mirror(&items, source);
                 let found = if compare { made.len() } else { 0 };
                 self.mirrored(began, made);
                 self.diverged(found);
@@ -269,6 +284,7 @@ impl Applier {
         self.mirrored(began, made);
         if let Some(end) = end {
             self.sweep = None;
+            self.report_lost();
             self.diverged(end.diverged);
             if let Some((revision, mark)) = end.reached {
                 self.reached(revision, mark);
@@ -294,6 +310,12 @@ impl Applier {
         };
         fleet.status.diverged.fetch_add(objects as u64, Ordering::Relaxed);
         tracing::error!(objects, "the tables were other than etcd, and were put right");
+    }
+
+    fn report_lost(&self) {
+        if let Some(fleet) = &self.fleet {
+            fleet.status.set_lost(|most| self.book.lost(most));
+        }
     }
 
     /// Reports changes of the tables to the watchers and the copy.

@@ -15,8 +15,10 @@ use crate::object::{Change, Group, GroupKey, Port, Statement};
 
 mod bound;
 mod closed;
+mod lost;
 mod mirror;
 
+pub(crate) use lost::Source;
 pub(crate) use mirror::{Made, Other};
 
 /// A profile that nothing is bound to stays so long: a worker may just have looked up an address that had it.
@@ -37,6 +39,8 @@ pub(super) struct Book {
     gone: Gone,
     /// While ports may be missing.
     closed: Option<closed::Closed>,
+    /// Ports that hold though etcd lacks them, and whether that is for sure: see [`lost`].
+    lost: HashMap<TenantAddress, bool>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -75,6 +79,7 @@ impl Book {
             unused: Vec::new(),
             gone: Gone::default(),
             closed: None,
+            lost: HashMap::new(),
         }
     }
 

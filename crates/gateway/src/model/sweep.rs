@@ -68,6 +68,10 @@ impl Sweep {
             Some(part) => book.sweep_neighbors(part, &self.keep),
         };
         self.done += 1;
+        let made = match self.done > Neighbors::PARTS && !self.compare {
+            true => [made, book.forget_unreachable_lost()].concat(),
+            false => made,
+        };
         self.diverged += if self.compare { made.len() } else { 0 };
         made
     }

@@ -23,6 +23,7 @@ mod hung;
 mod interrupted;
 mod late;
 mod members;
+mod mended;
 mod metrics;
 mod migrate;
 mod movers;

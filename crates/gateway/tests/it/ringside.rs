@@ -213,6 +213,12 @@ impl Gateway {
         }
     }
 
+    /// `etcdctl …` past all gateways, which has to succeed.
+    pub(crate) fn etcdctl(&self, words: &[&str]) -> String {
+        let etcd = self.etcd.as_ref().expect("of a fleet");
+        etcd.ctl_by(self.end.ns.command("etcdctl"), words)
+    }
+
     /// Kills it, or asks it to end; its files stay.
     pub(crate) fn end(&mut self, kindly: bool) -> Folder {
         let daemon = self.daemon.take().expect("it runs");

@@ -20,6 +20,7 @@ use crate::fleet::sync::{Action, Failed, Input, Pulse, Sync, Timing};
 use crate::fleet::value::Entry;
 use crate::model::Tables;
 use crate::model::applier::{Applier, Done};
+use crate::model::book::Source;
 use crate::object::{Change, Group, GroupKey, Neighbor, Object, Port, Statement};
 
 /// What packets go to that are always allowed, and what those go to that never are.
@@ -81,17 +82,21 @@ fn said(number: u64, version: u64) -> Vec<Change> {
     groups.chain(ports).collect()
 }
 
-/// The same as what keys hold.
+/// The same as what keys hold: a port that is gone leaves a tombstone, a group may be forgotten.
 fn items(number: u64, version: u64) -> Vec<Item> {
-    fn entry<O>(statement: Statement<O>) -> Option<Entry<O>>
-    where
-        O: Object,
-    {
-        matches!(statement, Statement::Put(_)).then_some(Entry { statement, deleted: 0 })
+    fn entry<O: Object>(statement: Statement<O>) -> Entry<O> {
+        let deleted = i64::from(matches!(statement, Statement::Delete(..)));
+        Entry { statement, deleted }
     }
     let item = |change| match change {
-        Change::Group(statement) => Item::Group(statement.key().0, entry(*statement)),
-        Change::Port(statement) => Item::Ports(Block::of(statement.key()).0, entry(statement).into_iter().collect()),
+        Change::Group(statement) => {
+            let is_put = |entry: &Entry<Group>| matches!(entry.statement, Statement::Put(_));
+            Item::Group(statement.key().0, Some(entry(*statement)).filter(is_put))
+        }
+        Change::Port(statement) => {
+            let (block, _) = Block::of(statement.key());
+            Item::Ports(block, vec![entry(statement)])
+        }
         Change::Neighbor(_) => unreachable!("a state has none"),
     };
     said(number, version).into_iter().map(item).collect()
@@ -161,11 +166,13 @@ type Way = dyn Fn(&mut Book, u64, u64);
 #[test]
 fn what_is_said_together_is_seen_together() {
     const ROUNDS: u64 = 1000;
-    let mirror = |book: &mut Book, number, version| _ = book.mirror(&items(number, version));
+    let mirror = |book: &mut Book, number, version| {
+        book.mirror(&items(number, version), Source::List);
+    };
     let backwards = |book: &mut Book, number, version| {
         let mut items = items(number, version);
         items.reverse();
-        book.mirror(&items);
+        book.mirror(&items, Source::List);
     };
     let apply = |book: &mut Book, number, version| _ = book.apply(&said(number, version));
     let ways: [(&str, &Way); 3] = [

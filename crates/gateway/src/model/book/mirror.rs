@@ -9,7 +9,7 @@ use ringside_gateway_core::TenantAddress;
 use ringside_gateway_core::policy::{GroupId, PolicyWriter};
 use ringside_gateway_core::table::{self, NeighborWriter};
 
-use super::{Applied, Book};
+use super::{Applied, Book, Source};
 use crate::fleet::item::Item;
 use crate::fleet::key::{ADDRESSES, Block, Key};
 use crate::fleet::value::Entry;
@@ -130,12 +130,13 @@ impl Book {
     }
 
     /// Makes the tables and the data path match these items, and returns what was different. Groups
-    /// and ports come before neighbours, as in [`Book::apply`].
-    pub(crate) fn mirror(&mut self, items: &[Item]) -> Vec<Made> {
+    /// and ports come before neighbours, as in [`Book::apply`]. A port that is gone without a
+    /// tombstone holds: see [`super::lost`].
+    pub(crate) fn mirror(&mut self, items: &[Item], source: Source) -> Vec<Made> {
         let mut made = Vec::new();
         let is_neighbors = |item: &Item| matches!(item, Item::Neighbors(..));
         if !items.iter().all(is_neighbors) {
-            let applied = self.mirror_policy(items, &mut made);
+            let applied = self.mirror_policy(items, source, &mut made);
             self.tell(&applied);
         }
         if items.iter().any(is_neighbors) {
@@ -154,7 +155,7 @@ impl Book {
                 .filter(|key| !matches!(key, Key::Neighbors(_)))
                 .map(nothing),
         );
-        self.mirror(&items)
+        self.mirror(&items, Source::List)
     }
 
     /// Nothing is known from now on of what has other keys than these: of security groups, ports, and what was deleted.
@@ -185,11 +186,11 @@ impl Book {
 
     fn forget_all(&mut self, keys: BTreeSet<Key>) -> Vec<Made> {
         let items: Vec<Item> = keys.into_iter().map(nothing).collect();
-        self.mirror(&items)
+        self.mirror(&items, Source::List)
     }
 
     /// All of it becomes visible at once, in whatever order it was said.
-    fn mirror_policy(&mut self, items: &[Item], made: &mut Vec<Made>) -> Applied {
+    fn mirror_policy(&mut self, items: &[Item], source: Source, made: &mut Vec<Made>) -> Applied {
         let tables = Arc::clone(&self.tables);
         let mut policy = tables.policy.write();
         let mut bound = BTreeSet::new();
@@ -197,7 +198,7 @@ impl Book {
             match item {
                 Item::Group(id, entry) => made.extend(self.mirror_group(&mut policy, *id, entry.as_ref())),
                 Item::Ports(block, entries) => each(*block, entries, |address, entry| {
-                    let changed = self.mirror_port(&mut policy, address, entry);
+                    let changed = self.mirror_port(&mut policy, address, entry, source);
                     if changed.is_some() {
                         bound.insert(address);
                     }
@@ -256,8 +257,12 @@ impl Book {
         policy: &mut PolicyWriter<'_>,
         address: TenantAddress,
         entry: Option<&Entry<Port>>,
+        source: Source,
     ) -> Option<Made> {
         let bound = self.ports.get(&address).copied();
+        if self.holds_lost(address, entry, bound, source) {
+            return None;
+        }
         let gone = self.gone.ports.get(&address).copied();
         let put = entry.and_then(|entry| match &entry.statement {
             Statement::Put(port) => Some(port),

@@ -1,4 +1,4 @@
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::Ordering;
 
 use proptest::prelude::*;
@@ -8,6 +8,7 @@ use ringside_gateway_core::table::Host;
 use ringside_wire::MacAddr;
 
 use super::*;
+use crate::fleet::value::Packed as _;
 use crate::model::Tables;
 use crate::model::tests::Cache;
 
@@ -29,7 +30,7 @@ fn neighbor(address: TenantAddress, version: u64, content: u8) -> Neighbor {
 type Content = Option<(u64, u8, bool)>;
 
 fn contents() -> impl Strategy<Value = Vec<Content>> {
-    let content = proptest::option::weighted(0.6, (0..4_u64, 1..4_u8, prop::bool::weighted(0.7)));
+    let content = proptest::option::weighted(0.6, (1..5_u64, 1..4_u8, prop::bool::weighted(0.7)));
     proptest::collection::vec(content, 5)
 }
 
@@ -132,7 +133,54 @@ fn sweep(book: &mut Book, keep: &HashSet<Key>) -> Vec<Made> {
     let mut made = book.sweep_policy(keep);
     let parts = 0..table::Neighbors::PARTS;
     made.extend(parts.flat_map(|part| book.sweep_neighbors(part, keep)));
+    made.extend(book.forget_unreachable_lost());
     made
+}
+
+/// Addresses of ports that are there.
+fn puts<O: Object>(entries: &[Entry<O>]) -> impl Iterator<Item = &Entry<O>> {
+    let is_put = |entry: &&Entry<O>| matches!(entry.statement, Statement::Put(_));
+    entries.iter().filter(is_put)
+}
+
+/// What holds when a key says this after that: ports that it leaves out hold on.
+fn holds(before: Option<&Item>, now: &Item) -> Item {
+    let (Some(Item::Ports(_, before)), Item::Ports(block, now)) = (before, now) else {
+        return now.clone();
+    };
+    let said: Vec<TenantAddress> = now.iter().map(|entry| entry.statement.key()).collect();
+    let is_said = |entry: &Entry<Port>| said.contains(&entry.statement.key());
+    let lost = puts(before).filter(|entry| !is_said(entry));
+    let mut all: Vec<Entry<Port>> = now.iter().chain(lost).cloned().collect();
+    all.sort_by_key(|entry| entry.statement.key());
+    Item::Ports(*block, all)
+}
+
+type Items = BTreeMap<Key, Item>;
+
+/// What is left of items after a list that had these keys alone: ports may have been deleted before
+/// it, and hold where they are needed.
+fn listed(items: &Items, said: &Items, keep: &HashSet<Key>) -> Items {
+    let neighbors = |address: TenantAddress| match items.get(&Neighbor::place(address).0) {
+        Some(item @ Item::Neighbors(_, entries)) if keep.contains(&item.key()) => {
+            puts(entries).any(|entry| entry.statement.key() == address)
+        }
+        _ => false,
+    };
+    let left = items.values().filter_map(|item| match item {
+        Item::Ports(block, entries) => {
+            let is_listed = |entry: &&Entry<Port>| match said.get(&item.key()) {
+                Some(Item::Ports(_, said)) if keep.contains(&item.key()) => said.contains(entry),
+                _ => false,
+            };
+            let is_held = |entry: &&Entry<Port>| neighbors(entry.statement.key());
+            let held: Vec<_> = puts(entries).filter(is_held).collect();
+            let left = entries.iter().filter(|entry| is_listed(entry) || held.contains(entry));
+            Some(Item::Ports(*block, left.cloned().collect()))
+        }
+        item => keep.contains(&item.key()).then(|| item.clone()),
+    });
+    left.map(|item| (item.key(), item)).collect()
 }
 
 fn book() -> (Book, Arc<Cache>) {
@@ -153,17 +201,28 @@ proptest! {
     fn tables_and_copy_hold_what_was_said(rounds in proptest::collection::vec(proptest::collection::vec(item(), 1..4), 1..20)) {
         let (mut book, cache) = book();
         let told = || (cache.changed.load(Ordering::Relaxed), cache.policy_changes.lock().unwrap().len());
-        let (mut items, mut copy) = (BTreeMap::new(), BTreeMap::new());
+        let (mut items, mut said, mut copy) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         for round in rounds {
-            let made = book.mirror(&round);
+            let made = book.mirror(&round, Source::List);
             note(&mut copy, made);
-            items.extend(round.into_iter().map(|item| (item.key(), item)));
+            for item in round {
+                let now = holds(items.get(&item.key()), &item);
+                items.insert(item.key(), now);
+                said.insert(item.key(), item);
+            }
             prop_assert_eq!(&copy, &expected(&items));
             // The tables say that they hold it, and the data path is not told of it again.
-            let all: Vec<Item> = items.values().cloned().collect();
+            let all: Vec<Item> = said.values().cloned().collect();
             let before = told();
-            prop_assert_eq!(book.mirror(&all), []);
+            prop_assert_eq!(book.mirror(&all, Source::List), []);
             prop_assert_eq!(told(), before);
+            for key in items.keys() {
+                // Ports and neighbours are told where a key cannot be read: all of them, as packets
+                // go by them.
+                let known = BTreeMap::from([(*key, book.known_item(*key))]);
+                let there = BTreeMap::from([(*key, items[key].clone())]);
+                prop_assert_eq!(expected(&known), expected(&there));
+            }
         }
         let mut found = BTreeMap::new();
         book.tables.neighbors.for_each(|address, known| _ = found.insert(address, (known.version, known.mac)));
@@ -173,11 +232,10 @@ proptest! {
         });
         prop_assert_eq!(found, neighbors.collect::<BTreeMap<_, _>>());
         // What has none of some keys is forgotten.
-        let keep = items.keys().next().copied();
-        let made = sweep(&mut book, &keep.into_iter().collect());
+        let keep: HashSet<Key> = items.keys().next_back().copied().into_iter().collect();
+        let made = sweep(&mut book, &keep);
         note(&mut copy, made);
-        items.retain(|key, _| Some(*key) == keep);
-        prop_assert_eq!(&copy, &expected(&items));
+        prop_assert_eq!(&copy, &expected(&listed(&items, &said, &keep)));
         let made = sweep(&mut book, &HashSet::new());
         note(&mut copy, made);
         prop_assert!(copy.is_empty());
@@ -193,15 +251,116 @@ fn where_ports_cannot_be_read_nothing_is_allowed_unless_something_is_known() {
         statement: Statement::Put(port(address(0, 3), 5, 1)),
         deleted: 0,
     }];
-    book.mirror(&[Item::Ports(block, known)]);
+    book.mirror(&[Item::Ports(block, known)], Source::List);
     cache.policy_changes.lock().unwrap().clear();
-    let made = book.mirror(&[Item::DamagedPorts(block)]);
+    let made = book.mirror(&[Item::DamagedPorts(block)], Source::List);
     assert_eq!(made.len(), usize::from(ADDRESSES) - 1);
     let network = address(0, 0).vni;
     assert_eq!(*cache.policy_changes.lock().unwrap(), [[network]]);
     assert_eq!(book.ports.get(&address(0, 3)).map(|bound| bound.version), Some(5));
     assert!(book.tables.is_policed(network));
-    assert_eq!(book.mirror(&[Item::DamagedPorts(block)]), []);
+    assert_eq!(book.mirror(&[Item::DamagedPorts(block)], Source::List), []);
+}
+
+/// Somebody removes the key of a port past all gateways, or writes one without it: it holds until a
+/// gateway deletes it, and a watch that showed that has it put back.
+#[test]
+fn a_port_that_is_gone_without_a_tombstone_holds() {
+    let (mut book, cache) = book();
+    let (block, _) = Block::of(address(0, 0));
+    let at = address(0, 3);
+    let put = |low, version| Entry {
+        statement: Statement::Put(port(address(0, low), version, 1)),
+        deleted: 0,
+    };
+    let policy = |book: &Book| book.tables.neighbors.reader().find(at).unwrap().policy;
+    let neighbors = vec![Entry {
+        statement: Statement::Put(neighbor(at, 1, 1)),
+        deleted: 0,
+    }];
+    let both = [
+        Item::Ports(block, vec![put(3, 5), put(4, 6)]),
+        Item::Neighbors(block, neighbors.clone()),
+    ];
+    book.mirror(&both, Source::Watch);
+    let before = policy(&book);
+    assert_ne!(before, 0);
+    cache.policy_changes.lock().unwrap().clear();
+    for (item, lost) in [
+        (Item::Ports(block, vec![put(4, 6)]), vec![at]),
+        (Item::Ports(block, Vec::new()), vec![at, address(0, 4)]),
+        // A gateway that has never known more than that has put it.
+        (Item::Ports(block, vec![put(4, 7)]), vec![at]),
+    ] {
+        book.mirror(&[item], Source::Watch);
+        assert_eq!(policy(&book), before);
+        assert_eq!(book.lost(9), (lost.len(), lost));
+    }
+    assert_eq!(*cache.policy_changes.lock().unwrap(), Vec::<Vec<Vni>>::new());
+    let back = |book: &Book| book.restoration(9);
+    assert_eq!(back(&book), [Change::Port(Statement::Put(port(at, 5, 1)))]);
+    // It is put back: nothing is missing, and it was never anything else.
+    book.mirror(&[Item::Ports(block, vec![put(3, 5), put(4, 7)])], Source::Watch);
+    assert_eq!((book.lost(9).0, back(&book)), (0, Vec::new()));
+    // After a list it may have been deleted before: it holds, and is not put back.
+    book.mirror_all_policy(Vec::new(), &HashSet::new());
+    book.forget_unreachable_lost();
+    assert_eq!((book.lost(9), back(&book)), ((1, vec![at]), Vec::new()));
+    assert_eq!(policy(&book), before);
+    // A gateway deletes it.
+    let deleted = Entry {
+        statement: Statement::Delete(at, 5),
+        deleted: 1,
+    };
+    book.mirror(&[Item::Ports(block, vec![deleted])], Source::Watch);
+    assert_eq!((policy(&book), book.lost(9).0), (0, 0));
+}
+
+/// Whoever could not read a port closes its address, and it stays so when the key is removed
+/// instead of put.
+#[test]
+fn an_address_whose_port_could_not_be_read_stays_closed() {
+    let (mut book, _) = book();
+    let (block, _) = Block::of(address(0, 0));
+    let entry = Entry {
+        statement: Statement::Put(neighbor(address(0, 3), 1, 1)),
+        deleted: 0,
+    };
+    book.mirror(
+        &[Item::DamagedPorts(block), Item::Neighbors(block, vec![entry])],
+        Source::List,
+    );
+    let closed = |book: &Book| book.ports.keys().copied().collect::<BTreeSet<_>>();
+    assert_eq!(closed(&book).len(), usize::from(ADDRESSES));
+    book.mirror(&[Item::Ports(block, Vec::new())], Source::Watch);
+    assert_eq!(
+        closed(&book),
+        [address(0, 3)].into(),
+        "the only one that can be reached"
+    );
+    // Another gateway has known it, and puts it back.
+    let known = Entry {
+        statement: Statement::Put(port(address(0, 3), 5, 1)),
+        deleted: 0,
+    };
+    let there = Item::Ports(block, vec![known]);
+    book.mirror(std::slice::from_ref(&there), Source::Watch);
+    assert_eq!(book.known_item(Key::Ports(block)), there);
+    // One that has not puts what closes it: that is not what is known here.
+    let closing = Entry {
+        statement: Statement::Put(Port {
+            address: address(0, 3),
+            groups: Vec::new(),
+            version: 0,
+        }),
+        deleted: 0,
+    };
+    book.mirror(&[Item::Ports(block, vec![closing])], Source::Watch);
+    assert_eq!(book.known_item(Key::Ports(block)), there);
+    assert_eq!(
+        book.restoration(9),
+        [Change::Port(Statement::Put(port(address(0, 3), 5, 1)))]
+    );
 }
 
 /// Otherwise workers forward packets to the neighbour while the fast path applies old rules to
@@ -217,7 +376,7 @@ fn the_data_path_knows_new_rules_before_the_neighbours_that_come_with_them() {
     let by_etcd = |book: &mut Book| {
         let (of, _) = Block::of(address(0, 0));
         let items = [Item::Neighbors(of, only(&neighbor)), Item::Ports(of, only(&port))];
-        book.mirror(&items);
+        book.mirror(&items, Source::List);
     };
     let by_a_caller = |book: &mut Book| {
         book.apply(&[Change::Neighbor(neighbor.clone()), Change::Port(port.clone())]);

@@ -135,7 +135,12 @@ impl Etcd {
 
     /// `etcdctl …`, which has to succeed.
     pub(crate) fn ctl(&self, words: &[&str]) -> String {
-        let output = self.run(words);
+        self.ctl_by(Command::new("etcdctl"), words)
+    }
+
+    /// The same, by an `etcdctl` in another namespace.
+    pub(crate) fn ctl_by(&self, command: Command, words: &[&str]) -> String {
+        let output = self.run(command, words);
         let complaint = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "etcdctl {words:?}: {complaint}");
         String::from_utf8_lossy(&output.stdout).into_owned()
@@ -144,12 +149,11 @@ impl Etcd {
     /// `etcdctl …`; None if it fails.
     #[allow(dead_code, reason = "shared; not all tests use all of it")]
     pub(crate) fn try_ctl(&self, words: &[&str]) -> Option<String> {
-        let output = self.run(words);
+        let output = self.run(Command::new("etcdctl"), words);
         (output.status.success()).then(|| String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    fn run(&self, words: &[&str]) -> std::process::Output {
-        let mut command = Command::new("etcdctl");
+    fn run(&self, mut command: Command, words: &[&str]) -> std::process::Output {
         command.env("ETCDCTL_API", "3").args(["--endpoints", &self.endpoint()]);
         command.args(words).output().unwrap()
     }

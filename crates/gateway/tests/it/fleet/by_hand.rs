@@ -157,11 +157,12 @@ async fn an_older_version_put_by_hand_is_found() {
     }
 }
 
-/// What was removed past all rules is missing at all gateways and in etcd alike: only the history knows that it was there.
+/// A neighbour that was removed past all rules is missing at all gateways and in etcd alike: only the
+/// history knows that it was there. Ports are put back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "make test-fleet"]
 async fn a_key_removed_by_hand_is_found() {
-    put_by_hand("ports", true).await;
+    put_by_hand("neighbors", true).await;
 }
 
 async fn put_by_hand(kind: &str, removes: bool) {

@@ -7,14 +7,17 @@ use std::time::{Duration, Instant};
 use ringside_netlab::testing::{Off, expect, measured};
 
 use crate::bed::{Bed, Family, Kind, Place};
-use crate::peers::{AtEnd, answered, chat, connect, exchange_during, ping};
-use crate::ringside::Ringside;
+use crate::common::Folder;
+use crate::peers::{AtEnd, answered, chat, connect, exchange_during, is_cut_off, ping};
+use crate::ringside::{Gateway, Ringside};
 use crate::tenants::kills::{Flow, Talk};
 use crate::tenants::on;
 use crate::tenants::streams::lost_by_kernel;
 
 on! {
-    fast = crate::tenants::FAST => without_etcd_packets_go_on, for_too_long_without_etcd_nothing_goes_on;
+    fast = crate::tenants::FAST => without_etcd_packets_go_on,
+        for_too_long_without_etcd_nothing_goes_on,
+        a_port_whose_key_is_removed_or_damaged_is_not_open;
 }
 
 fn without_etcd_packets_go_on(kind: Kind) {
@@ -55,6 +58,85 @@ fn for_too_long_without_etcd_nothing_goes_on(kind: Kind) {
     answered(bed.at(1), to);
     chat(&known).expect("goes on");
     chat(&connect(bed.at(1), (bed.at(2), to), 7001)).expect("goes");
+}
+
+/// Somebody removes or damages the key of ports past all gateways: what their rules forbid stays
+/// forbidden, also by a gateway that has never known them, until a gateway puts or deletes them.
+fn a_port_whose_key_is_removed_or_damaged_is_not_open(kind: Kind) {
+    const KEY: &str = "/ringside/gateway/v1/ports/00002a/0a00000";
+    const OPEN: u16 = 7000;
+    const CLOSED: u16 = 80;
+    let Kind::Ringside(how) = kind else {
+        panic!("for the daemon")
+    };
+    let kind = Kind::Ringside(Ringside { fleet: true, ..how });
+    let mut bed = Bed::new("no-port", kind, &[Place::vxlan(Family::V4); 2]);
+    // All ports of the network are in this key, and the rules with them: without it nobody asks for
+    // any.
+    let allowed = "{id: 1, direction: ingress, protocol: tcp, ports: 7000}";
+    let rules = format!("{allowed}, {{id: 2, direction: egress}}");
+    let ports = [1, 2].map(|host| format!("  - {{vni: 42, ip: 10.0.0.{host}, groups: [1]}}\n"));
+    let objects = format!("groups:\n  - {{id: 1, rules: [{rules}]}}\nports:\n{}", ports.concat());
+    bed.ringside().apply(&objects);
+    let to = bed.at(2).address(Family::V4);
+    let only_what_rules_allow = |bed: &mut Bed| {
+        let denied = bed.ringside().dropped("ingress-denied");
+        assert!(
+            is_cut_off(bed.at(1), (bed.at(2), to), CLOSED),
+            "{}",
+            bed.ringside().daemon().health()
+        );
+        chat(&connect(bed.at(1), (bed.at(2), to), OPEN)).expect("goes");
+        bed.ringside()
+            .wait_until(|gateway| gateway.dropped("ingress-denied") > denied);
+    };
+    let is_ok = |gateway: &Gateway| gateway.problems().is_empty();
+    only_what_rules_allow(&mut bed);
+    let key = bed.ringside().etcdctl(&["get", KEY, "--hex"]);
+    bed.ringside().etcdctl(&["del", KEY]);
+    only_what_rules_allow(&mut bed);
+    bed.ringside()
+        .wait_until(|gateway| gateway.etcdctl(&["get", KEY, "--hex"]) == key);
+    bed.ringside().wait_until(is_ok);
+    // One that begins with nothing.
+    let anew = |bed: &mut Bed| {
+        drop(bed.ringside().end(true));
+        bed.ringside().start_in(Folder::new());
+    };
+    anew(&mut bed);
+    only_what_rules_allow(&mut bed);
+    // Who knows them goes by them; who does not lets nothing pass.
+    bed.ringside().etcdctl(&["put", KEY, "damaged"]);
+    bed.ringside().wait_until(|gateway| !is_ok(gateway));
+    only_what_rules_allow(&mut bed);
+    anew(&mut bed);
+    for port in [OPEN, CLOSED] {
+        assert!(is_cut_off(bed.at(1), (bed.at(2), to), port), "{port}");
+    }
+    let said = bed.ringside().problems().concat();
+    assert!(
+        said.contains("ports of network 42, 10.0.0.0 to 10.0.0.15") && said.contains("gateway put"),
+        "{said}"
+    );
+    // Also when the key is removed, instead of what health advises; and as it advises.
+    bed.ringside().etcdctl(&["del", KEY]);
+    for port in [OPEN, CLOSED] {
+        assert!(is_cut_off(bed.at(1), (bed.at(2), to), port), "{port}");
+    }
+    bed.ringside().wait_until(is_ok);
+    bed.ringside().etcdctl(&["put", KEY, "damaged"]);
+    bed.ringside().wait_until(|gateway| !is_ok(gateway));
+    for host in ["10.0.0.1", "10.0.0.2"] {
+        let put = ["put", "port", "42", host, "--groups", "1"];
+        bed.ringside().daemon().ok(&put);
+    }
+    bed.ringside().wait_until(is_ok);
+    only_what_rules_allow(&mut bed);
+    anew(&mut bed);
+    only_what_rules_allow(&mut bed);
+    // A gateway that deletes it opens it.
+    bed.ringside().daemon().ok(&["delete", "port", "42", "10.0.0.2"]);
+    chat(&connect(bed.at(1), (bed.at(2), to), CLOSED)).expect("goes");
 }
 
 fn outage(kind: Kind, least: Duration) -> Result<(), Off> {

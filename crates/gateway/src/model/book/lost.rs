@@ -1,0 +1,168 @@
+//! Ports that etcd lacks though no gateway has deleted them: somebody removed or overwrote their
+//! key past all gateways.
+//!
+//! A gateway that deletes a port leaves a tombstone in its key, and forgets that days later. So a
+//! port that is there and is followed by neither a port nor a tombstone was not deleted. An address
+//! without a port may do anything: the port holds on as it was known until a gateway puts or
+//! deletes it. What a watch showed to be lost is put back into etcd, for gateways that have never
+//! known it ([`crate::fleet::write`]). After a list nobody knows: the tombstone may have come and
+//! gone between the last revision that was known and the list.
+
+use ringside_gateway_core::TenantAddress;
+
+use super::{Book, Bound, Made, Other};
+use crate::fleet::item::Item;
+use crate::fleet::key::Key;
+use crate::fleet::value::Entry;
+use crate::object::{Change, Neighbor, Object, Port, Statement};
+
+/// How the content of a key became known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// By a watch, which misses no revision.
+    Watch,
+    /// By a list: revisions before it may be missing.
+    List,
+}
+
+impl Bound {
+    /// It stands for a port that could not be read ([`Item::DamagedPorts`]).
+    const fn is_placeholder(self) -> bool {
+        self.version == 0
+    }
+}
+
+impl Book {
+    /// Whether a port holds though its key says nothing of it any more, and notes that.
+    pub(super) fn holds_lost(
+        &mut self,
+        address: TenantAddress,
+        entry: Option<&Entry<Port>>,
+        bound: Option<Bound>,
+        source: Source,
+    ) -> bool {
+        let is_lost = match (entry.map(|entry| &entry.statement), bound) {
+            (_, None) => false,
+            // Nobody can be reached there, and it is not known that there ever was a port.
+            (None, Some(bound)) => !bound.is_placeholder() || self.has_neighbor(address),
+            // Put back by a gateway that could not read it.
+            (Some(Statement::Put(port)), Some(bound)) => {
+                port.version == 0 && port.groups.is_empty() && !bound.is_placeholder()
+            }
+            (Some(Statement::Delete(..)), Some(_)) => false,
+        };
+        if is_lost {
+            *self.lost.entry(address).or_default() |= source == Source::Watch;
+        } else {
+            self.lost.remove(&address);
+        }
+        is_lost
+    }
+
+    fn has_neighbor(&self, address: TenantAddress) -> bool {
+        self.tables.neighbors.reader().find(address).is_some()
+    }
+
+    /// Number of lost ports, and some of them.
+    pub(in crate::model) fn lost(&self, most: usize) -> (usize, Vec<TenantAddress>) {
+        let mut some: Vec<TenantAddress> = self.lost.keys().copied().take(most).collect();
+        some.sort_unstable();
+        (self.lost.len(), some)
+    }
+
+    /// What puts ports back that are lost for sure, up to so many.
+    pub(in crate::model) fn restoration(&self, most: usize) -> Vec<Change> {
+        let is_sure = self.lost.iter().filter(|(_, is_sure)| **is_sure).take(most);
+        let mut others = is_sure.map(|(address, _)| Other::Port(*address));
+        let known = self.known_of(&mut others, usize::MAX).into_iter();
+        known.filter_map(Made::into_change).collect()
+    }
+
+    /// After a list: forgets ports that may have been deleted while nobody told, of addresses that
+    /// have no neighbour.
+    pub(in crate::model) fn forget_unreachable_lost(&mut self) -> Vec<Made> {
+        let unsure = self.lost.iter().filter(|(_, is_sure)| !**is_sure);
+        let gone: Vec<TenantAddress> = unsure.map(|(address, _)| *address).collect();
+        let gone: Vec<TenantAddress> = gone
+            .into_iter()
+            .filter(|address| !self.has_neighbor(*address))
+            .collect();
+        if gone.is_empty() {
+            return Vec::new();
+        }
+        let tables = std::sync::Arc::clone(&self.tables);
+        let mut policy = tables.policy.write();
+        let mut made = Vec::new();
+        for address in &gone {
+            self.lost.remove(address);
+            if let Some(Bound { version, .. }) = self.ports.get(address).copied() {
+                self.bind(&mut policy, *address, None);
+                made.push(Made::Forgotten(
+                    Change::Port(Statement::Delete(*address, version)),
+                    true,
+                ));
+            }
+        }
+        let applied = self.bound(policy, gone.into_iter().collect());
+        self.tell(&applied);
+        made
+    }
+
+    /// What is known of all objects of a key, for one that cannot be read. A port that stands for
+    /// one that could not be read is among them only if its address can be reached.
+    pub(in crate::model) fn known_item(&self, key: Key) -> Item {
+        match key {
+            Key::Group(id) => {
+                let group = std::iter::once(Other::Group(id));
+                Item::Group(id, self.known_entries(group).pop())
+            }
+            Key::Ports(block) => {
+                let is_known = |address: &TenantAddress| {
+                    let bound = self.ports.get(address);
+                    bound.is_none_or(|bound| !bound.is_placeholder() || self.has_neighbor(*address))
+                };
+                let addresses = block.addresses().into_iter().filter(is_known);
+                Item::Ports(block, self.known_entries(addresses.map(Other::Port)))
+            }
+            Key::Neighbors(block) => {
+                let deleted = block.addresses().into_iter().map(Other::Neighbor);
+                let mut entries = self.known_entries(deleted);
+                entries.extend(
+                    block
+                        .addresses()
+                        .into_iter()
+                        .filter_map(|address| self.known_neighbor(address)),
+                );
+                entries.sort_by_key(|entry: &Entry<Neighbor>| entry.statement.key());
+                Item::Neighbors(block, entries)
+            }
+        }
+    }
+
+    fn known_entries<O: Object>(&self, mut others: impl Iterator<Item = Other>) -> Vec<Entry<O>> {
+        let entry = |made| match made {
+            Made::Said(change, deleted) => {
+                let statement = O::of(&change)?.clone();
+                Some(Entry { statement, deleted })
+            }
+            Made::Forgotten(..) => None,
+        };
+        self.known_of(&mut others, usize::MAX)
+            .into_iter()
+            .filter_map(entry)
+            .collect()
+    }
+
+    fn known_neighbor(&self, address: TenantAddress) -> Option<Entry<Neighbor>> {
+        let known = self.tables.neighbors.reader().find(address)?;
+        let host = self.tables.hosts.reader().given(known.host)?;
+        let neighbor = Neighbor {
+            address,
+            mac: known.mac,
+            host,
+            version: known.version,
+        };
+        let statement = Statement::Put(neighbor);
+        Some(Entry { statement, deleted: 0 })
+    }
+}

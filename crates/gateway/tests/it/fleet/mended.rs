@@ -1,0 +1,114 @@
+//! Keys of etcd that somebody has damaged past all gateways: what health advises works.
+
+use super::Etcd;
+use super::basics::sees;
+use super::common::daemon::Daemon;
+use super::common::etcd::gateway;
+
+fn apply(gateway: &Daemon, text: &str) {
+    let file = gateway.folder.join("objects.yaml");
+    std::fs::write(&file, text).unwrap();
+    gateway.ok(&["apply", "-f", file.to_str().unwrap()]);
+}
+
+fn answers(gateway: &Daemon) -> [String; 3] {
+    ["neighbors", "ports", "groups"].map(|kind| gateway.ok(&["list", kind, "--json"]))
+}
+
+/// Whether a gateway has all that was there before. Addresses whose port may be lost are closed
+/// meanwhile.
+fn has(gateway: &Daemon, before: &[String; 3]) -> bool {
+    let now = answers(gateway).concat();
+    before.iter().flat_map(|all| all.lines()).all(|line| now.contains(line))
+}
+
+/// One object of each key is put: with it comes back what else that gateway knows of the key.
+#[test]
+fn an_object_that_is_put_mends_its_damaged_key() {
+    let etcd = Etcd::start();
+    let (mut one, mut two) = (gateway(&etcd), gateway(&etcd));
+    let rule = "{id: 1, direction: ingress, protocol: tcp, ports: 80}";
+    let mut text = format!("groups:\n  - {{id: 1, rules: [{rule}]}}\nneighbors:\n");
+    let place = "mac: \"02:00:00:00:00:07\", host: {ip: 192.0.2.1}";
+    for number in [1, 2, 3] {
+        text += &format!("  - {{vni: 42, ip: 10.0.0.{number}, {place}}}\n");
+    }
+    text += "ports:\n";
+    for number in [1, 2, 3] {
+        text += &format!("  - {{vni: 42, ip: 10.0.0.{number}, groups: [1]}}\n");
+    }
+    apply(&one, &text);
+    one.ok(&["delete", "neighbor", "42", "10.0.0.3", "--version", "7"]);
+    two.wait("what the other was told", |two| answers(two) == answers(&one));
+    for (key, objects, put) in [
+        (
+            "neighbors/00002a/0a00000",
+            "neighbours of network 42, 10.0.0.0 to 10.0.0.15",
+            "neighbor",
+        ),
+        (
+            "ports/00002a/0a00000",
+            "ports of network 42, 10.0.0.0 to 10.0.0.15",
+            "port",
+        ),
+        ("groups/00000001", "security group 1", "group"),
+    ] {
+        let name = format!("/ringside/gateway/v1/{key}");
+        let before = answers(&one);
+        etcd.ctl(&["put", &name, "damaged"]);
+        for gateway in [&mut one, &mut two] {
+            gateway.wait("its complaint", |gateway| {
+                gateway.health().contains(&format!("v1/{key}: {objects}"))
+            });
+            assert!(has(gateway, &before), "what was known holds: {:?}", answers(gateway));
+        }
+        let advice = two.health();
+        assert!(
+            advice.contains("gateway put") && !advice.contains("delete these keys"),
+            "{advice}"
+        );
+        match put {
+            "neighbor" => {
+                _ = two.ok(&[
+                    "put",
+                    "neighbor",
+                    "42",
+                    "10.0.0.1",
+                    "--mac",
+                    "02:00:00:00:00:07",
+                    "--host",
+                    "192.0.2.9",
+                ])
+            }
+            "port" => _ = two.ok(&["put", "port", "42", "10.0.0.1", "--groups", "1,2"]),
+            // It differs in nothing: `apply` has nothing to say.
+            _ => assert!(two.ok(&["repaired"]).contains("noted")),
+        }
+        for gateway in [&mut one, &mut two] {
+            gateway.wait("health", |gateway| gateway.ctl(&["health"]).status.success());
+        }
+        // One that has nothing but what etcd has.
+        let mut three = gateway(&etcd);
+        three.wait("all of it", |three| answers(three) == answers(&two));
+        one.wait("all of it", |one| answers(one) == answers(&two));
+    }
+    sees(&mut one, &["get", "neighbor", "42", "10.0.0.1"], "192.0.2.9");
+    sees(&mut one, &["get", "neighbor", "42", "10.0.0.2"], "192.0.2.1");
+    sees(&mut one, &["list", "ports", "--json"], "\"10.0.0.1\",\"groups\":[1,2]");
+    let older = one.refuses(&[
+        "put",
+        "neighbor",
+        "42",
+        "10.0.0.3",
+        "--mac",
+        "02:00:00:00:00:07",
+        "--host",
+        "192.0.2.1",
+        "--version",
+        "7",
+    ]);
+    assert!(
+        older.contains("something newer"),
+        "what was deleted is remembered: {older}"
+    );
+}
