@@ -16,6 +16,7 @@
 //! | `space` | whether etcd takes anything |
 //! | [`migrate`] | the truth from a file to etcd, or back |
 //! | [`Status`] | how it fares |
+//! | `unanswered` | for how long etcd has not answered |
 //! | `backlog` | what waits for the disk of the copy |
 
 use std::hash::{BuildHasher as _, RandomState};
@@ -40,6 +41,7 @@ mod status;
 pub mod sync;
 #[cfg(test)]
 pub(crate) mod testing;
+pub(crate) mod unanswered;
 pub mod value;
 pub(crate) mod write;
 

@@ -234,7 +234,7 @@ impl OfModel {
         )?;
         out.gauge(
             "store_stalled",
-            "1 while the store has not answered for five seconds",
+            "1 while changes have waited for the store's disk, or for etcd, for five seconds",
             None,
             health.is_stalled().into(),
         )?;

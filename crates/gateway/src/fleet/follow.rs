@@ -12,6 +12,7 @@ use super::door::Door;
 use super::key::MIGRATION;
 use super::status::Status;
 use super::sync::{Action, Failed, Input, Mark, Sync, Tell};
+use super::unanswered::{LOOK, Unanswered};
 use crate::model::Done;
 
 /// Answers that wait.
@@ -61,6 +62,7 @@ pub(crate) struct Follower {
     asked: Instant,
     answered: Instant,
     proven: Option<Duration>,
+    unanswered: Unanswered,
     tasks: [Task; 3],
     tags: [u64; 3],
     progress: Option<mpsc::Sender<()>>,
@@ -88,6 +90,7 @@ impl Follower {
             asked: Instant::now(),
             answered: Instant::now(),
             proven: None,
+            unanswered: Unanswered::new(Instant::now()),
             tasks: Default::default(),
             tags: [0; 3],
             progress: None,
@@ -114,7 +117,8 @@ impl Follower {
                 .sync
                 .wake()
                 .saturating_sub(self.now())
-                .max(Duration::from_millis(1));
+                .max(Duration::from_millis(1))
+                .min(if self.sync.is_waiting() { LOOK } else { Duration::MAX });
             tokio::select! {
                 biased;
                 tagged = self.heard.recv() => self.hear(tagged),
@@ -150,6 +154,8 @@ impl Follower {
         self.status
             .complete
             .store(sync.complete().unwrap_or(0), std::sync::atomic::Ordering::Relaxed);
+        let unanswered = self.unanswered.look(Instant::now(), self.sync.is_waiting());
+        self.status.set_unanswered(unanswered);
         let unread = (sync.damaged(), sync.newer());
         self.status.set(sync.state(now), sync.known(), sync.counts(), unread);
     }

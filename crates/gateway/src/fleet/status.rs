@@ -14,6 +14,10 @@ use super::sync::{Barrier, Counts, State};
 /// Damaged keys, and lost ports, that are named.
 const NAMED: usize = 5;
 
+/// A question to etcd that has been without an answer for so long is a problem. Questions come once
+/// a second: it is said within two.
+const UNANSWERED: Duration = Duration::from_secs(1);
+
 /// See the module. All counters begin with the start of the program.
 #[derive(Debug)]
 pub struct Status {
@@ -28,6 +32,8 @@ pub struct Status {
     /// The highest that etcd is known to have.
     pub known: AtomicU64,
     proof: Mutex<Proof>,
+    /// For how many milliseconds etcd has not answered a question.
+    unanswered: AtomicU64,
     /// Watches that were begun again where the last one ended.
     pub resumed: AtomicU64,
     /// Lists because what had to be watched, or was being listed, was compacted.
@@ -94,6 +100,7 @@ impl Status {
                 is_given: false,
                 next: None,
             }),
+            unanswered: zero(),
             resumed: zero(),
             relisted: zero(),
             compared: zero(),
@@ -227,10 +234,33 @@ impl Status {
         is_stale
     }
 
+    /// Why changes wait though nothing is wrong with this gateway and its disk; None: nothing is
+    /// known of that.
+    pub(crate) fn holds_up(&self) -> Option<String> {
+        // Then it is said why changes are refused.
+        if self.refusal().is_some() {
+            return None;
+        }
+        let unanswered = Duration::from_millis(self.unanswered.load(Ordering::Relaxed));
+        (unanswered >= UNANSWERED).then(|| {
+            format!(
+                "etcd has not answered for {:.1} s: changes wait for it, packets go on; if that \
+                 lasts, look whether most of its members run and reach each other",
+                unanswered.as_secs_f64()
+            )
+        })
+    }
+
+    pub(crate) fn set_unanswered(&self, time: Duration) {
+        let milliseconds = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        self.unanswered.store(milliseconds, Ordering::Relaxed);
+    }
+
     /// What needs attention, for people.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
+        problems.extend(self.holds_up());
         problems.extend(self.backlog.problem());
         problems.extend(self.member.lock().unwrap_or_else(PoisonError::into_inner).clone());
         if self.stale.load(Ordering::Relaxed) {

@@ -167,6 +167,12 @@ impl Sync {
         self.synced
     }
 
+    /// Whether a question is under way, or the last one had no good answer.
+    #[must_use]
+    pub(crate) const fn is_waiting(&self) -> bool {
+        self.heart.asked.is_some() || self.heart.error.is_some()
+    }
+
     /// How old the last proof is that nothing is missing.
     #[must_use]
     pub fn lag(&self, now: Duration) -> Duration {

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use crate::fleet::Status;
 
 const STALLED: &str = "the store's disk has not answered for seconds: changes wait for it, packets go on; look at the disk, or the network to it";
+const STALLED_BY_ETCD: &str = "changes have waited for etcd for seconds, which answers questions: \
+                               packets go on; look at the disks of its members";
 
 /// What works, and what does not.
 #[derive(Debug)]
@@ -91,9 +93,15 @@ impl Health {
             self.read_only()
                 .map(|reason| format!("nothing can be changed now: {reason}")),
         );
-        if self.is_stalled() {
-            problems.push(STALLED.to_owned());
-        }
+        let stalled = match self.fleet() {
+            None => Some(STALLED),
+            // The copy's disk is another thread's, of which `Backlog` says what is wrong.
+            Some(fleet) => {
+                let is_said = fleet.refusal().is_some() || fleet.holds_up().is_some();
+                (!is_said).then_some(STALLED_BY_ETCD)
+            }
+        };
+        problems.extend(stalled.filter(|_| self.is_stalled()).map(str::to_owned));
         problems
     }
 
@@ -109,7 +117,12 @@ impl Health {
     /// Says whether the store's thread has not answered for seconds.
     pub fn set_stalled(&self, stalled: bool) {
         if self.stalled.swap(stalled, Ordering::Relaxed) != stalled {
-            tracing::warn!(stalled, "the store's thread waits for its disk, or not any more");
+            let what = if self.fleet.is_some() {
+                "etcd"
+            } else {
+                "the store's disk"
+            };
+            tracing::warn!(stalled, "changes wait for {what}, or not any more");
         }
     }
 

@@ -30,6 +30,7 @@ mod movers;
 mod node;
 mod objects;
 mod ownership;
+mod quiet;
 mod recorder;
 mod restore;
 mod security;

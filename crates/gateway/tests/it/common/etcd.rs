@@ -122,6 +122,13 @@ impl Etcd {
         }
     }
 
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, name: &str) {
+        let id = self.child.as_ref().expect("it runs").id().to_string();
+        let status = Command::new("kill").args(["-s", name, &id]).status();
+        assert!(status.unwrap().success());
+    }
+
     /// Where it was, with what it has put down.
     pub(crate) fn start_again(&mut self, run: Command) {
         assert!(self.child.is_none(), "it still runs");

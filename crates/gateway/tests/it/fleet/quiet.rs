@@ -1,0 +1,95 @@
+//! What health says while etcd does not answer.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use ringside_netlab::testing::{expect, measured};
+
+use super::Etcd;
+use super::cluster::{Cluster, How};
+use super::common::Folder;
+use super::common::daemon::{Daemon, put_neighbor};
+use super::common::etcd::configure;
+use super::table::PLAIN;
+
+const SECOND: Duration = Duration::from_secs(1);
+const SILENT: &str = "etcd has not answered for";
+const CUT_OFF: &str = "etcd cannot be reached";
+
+/// As gateways are if they are told nothing else.
+const USUAL: How = How {
+    tenants: false,
+    silence: Duration::from_secs(5),
+    ..PLAIN
+};
+
+fn put(version: &str) -> Vec<&str> {
+    put_neighbor(["42", "10.0.0.7", "02:00:00:00:00:07", "192.0.2.1"], Some(version))
+}
+
+/// It is noticed before `silence-ms` is over, and a gateway that stood still itself does not say
+/// so.
+#[test]
+fn an_etcd_that_stands_still_is_noticed_within_two_seconds() {
+    let etcd = Etcd::start();
+    let folder = Folder::new();
+    configure(&folder, &etcd.endpoint(), "", "");
+    let mut gateway = Daemon::start_in(folder);
+    gateway.wait("health", |gateway| gateway.ctl(&["health"]).status.success());
+    measured(|| {
+        etcd.signal("STOP");
+        let began = Instant::now();
+        gateway.wait("its complaint", |gateway| gateway.health().contains(SILENT));
+        let noticed = began.elapsed();
+        let said = gateway.health();
+        etcd.signal("CONT");
+        gateway.wait("health", |gateway| gateway.ctl(&["health"]).status.success());
+        assert!(!said.contains(CUT_OFF) || noticed > 4 * SECOND, "{said}");
+        // Up to a second until the next question, one until it is late, and what the client takes.
+        expect(noticed < 5 * SECOND / 2, format_args!("noticed after {noticed:?}"))
+    });
+    measured(|| {
+        gateway.signal("STOP");
+        sleep(3 * SECOND);
+        gateway.signal("CONT");
+        let until = Instant::now() + SECOND / 2;
+        let mut said = String::new();
+        while Instant::now() < until && !said.contains(SILENT) {
+            said = gateway.health();
+        }
+        expect(!said.contains(SILENT), said)
+    });
+}
+
+/// Changes wait for a quorum: that is said, and nothing of disks.
+#[test]
+fn a_lost_quorum_is_not_taken_for_a_slow_disk() {
+    if !ringside_netlab::testing::is_root() {
+        return;
+    }
+    let mut cluster = Cluster::start("ft-quorum", USUAL);
+    cluster.wait_well();
+    for member in &mut cluster.members[..2] {
+        member.kill();
+    }
+    let daemon = cluster.gateways[0].daemon();
+    std::thread::scope(|scope| {
+        // It waits for longer than a disk may be silent.
+        let change = scope.spawn(|| daemon.ctl(&put("1")));
+        let (until, mut named) = (Instant::now() + 12 * SECOND, [false; 2]);
+        while Instant::now() < until {
+            let said = daemon.health();
+            assert!(!said.contains("disk"), "{said}");
+            for (named, name) in named.iter_mut().zip([SILENT, CUT_OFF]) {
+                *named |= said.contains(name);
+            }
+            sleep(SECOND / 5);
+        }
+        assert!(!change.join().unwrap().status.success());
+        assert_eq!(named, [true; 2], "{}", daemon.log());
+    });
+    cluster.members[0].start();
+    cluster.members[0].wait();
+    cluster.wait_well();
+    cluster.gateways[0].daemon().ok(&put("2"));
+}
