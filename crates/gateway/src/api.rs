@@ -89,10 +89,12 @@ fn address_version(statement_key: ringside_gateway_core::TenantAddress, version:
 fn address_versions(
     field: &str,
     messages: Vec<proto::AddressVersion>,
+    any_version: bool,
 ) -> Result<Vec<(ringside_gateway_core::TenantAddress, u64)>, Status> {
     let read = |(at, message): (usize, proto::AddressVersion)| {
         let key = wire::address(message.address.as_ref());
-        key.and_then(|key| Ok((key, wire::version(message.version)?)))
+        let version = || wire::delete_version(message.version, any_version);
+        key.and_then(|key| Ok((key, version()?)))
             .map_err(|error| invalid(format!("{field}[{at}].{error}")))
     };
     messages.into_iter().enumerate().map(read).collect()
@@ -113,7 +115,8 @@ impl NeighborService for Api {
         &self,
         request: Request<proto::DeleteNeighborsRequest>,
     ) -> Result<Response<proto::DeleteNeighborsResponse>, Status> {
-        let keys = address_versions("neighbors", request.into_inner().neighbors)?;
+        let request = request.into_inner();
+        let keys = address_versions("neighbors", request.neighbors, request.any_version)?;
         let outcomes = kind::delete::<Neighbor>(&self.model, "neighbors", keys, MOST_ADDRESSES).await?;
         Ok(Response::new(proto::DeleteNeighborsResponse { outcomes }))
     }
@@ -204,7 +207,8 @@ impl PortService for Api {
         &self,
         request: Request<proto::DeletePortsRequest>,
     ) -> Result<Response<proto::DeletePortsResponse>, Status> {
-        let keys = address_versions("ports", request.into_inner().ports)?;
+        let request = request.into_inner();
+        let keys = address_versions("ports", request.ports, request.any_version)?;
         let outcomes = kind::delete::<Port>(&self.model, "ports", keys, MOST_ADDRESSES).await?;
         Ok(Response::new(proto::DeletePortsResponse { outcomes }))
     }
@@ -280,11 +284,13 @@ impl SecurityGroupService for Api {
         &self,
         request: Request<proto::DeleteSecurityGroupsRequest>,
     ) -> Result<Response<proto::DeleteSecurityGroupsResponse>, Status> {
+        let proto::DeleteSecurityGroupsRequest { groups, any_version } = request.into_inner();
         let read = |(at, message): (usize, proto::SecurityGroupVersion)| {
-            let version = wire::version(message.version).map_err(|error| invalid(format!("groups[{at}].{error}")));
+            let version = wire::delete_version(message.version, any_version)
+                .map_err(|error| invalid(format!("groups[{at}].{error}")));
             version.map(|version| (wire::group_key(message.id), version))
         };
-        let keys = request.into_inner().groups.into_iter().enumerate().map(read);
+        let keys = groups.into_iter().enumerate().map(read);
         let keys = keys.collect::<Result<Vec<_>, _>>()?;
         let outcomes = kind::delete::<Group>(&self.model, "groups", keys, MOST_GROUPS).await?;
         Ok(Response::new(proto::DeleteSecurityGroupsResponse { outcomes }))

@@ -15,6 +15,7 @@ mod agent;
 mod apply;
 mod connect;
 mod credentials;
+mod delete;
 mod direct;
 mod fleet;
 mod load;
@@ -84,12 +85,20 @@ Examples:
   ringside gateway put neighbor 42 10.0.0.7 --mac 02:00:00:00:00:07 --host 192.0.2.1
   ringside gateway put port 42 10.0.0.7 --groups 1,2")]
     Put(simple::PutArgs),
-    /// Delete one neighbour, port or security group
+    /// Delete one neighbour, port or security group; or all neighbours or ports of a file, a
+    /// network or a host
     #[command(after_help = "\
 Examples:
   ringside gateway delete neighbor 42 10.0.0.7
-  ringside gateway delete group 1 --version 9   unless something newer than version 9 is known")]
-    Delete(simple::DeleteArgs),
+  ringside gateway delete group 1 --version 9       unless something newer than version 9 is known
+  ringside gateway delete neighbors --vni 42        all of a network, with --prefix a part of it
+  ringside gateway delete ports --vni 42
+  ringside gateway delete neighbors --host 192.0.2.1
+  ringside gateway delete neighbors --file gone.csv
+
+The first line of a file names the columns: vni, ip, and if wanted version. Others do not count: a
+file for `load` will do.")]
+    Delete(delete::DeleteArgs),
     /// Make everything be as a YAML file says, and show what differs
     #[command(after_help = "\
 Examples:
@@ -101,9 +110,11 @@ Examples:
     #[command(after_help = "\
 Examples:
   ringside gateway load neighbors.csv
-  ringside gateway load neighbors.csv --version 7    for a file without the column version
+  ringside gateway load neighbors.csv --version 7    for lines without a version
 
-The first line names the columns: vni, ip, mac, host-ip, and if wanted host-mac, port, encapsulation, version.")]
+The first line names the columns: vni, ip, mac, host-ip, and if wanted host-mac, port,
+encapsulation, version. Without a version the gateway gives what differs from what is known the next
+one.")]
     Load(load::LoadArgs),
     /// Show every change from now on, until Ctrl-C
     #[command(after_help = "\
@@ -286,7 +297,7 @@ async fn command(args: &ClientArgs) -> Result<ExitCode> {
             Kind::Group => simple::list::<Group>(channel, list, json).await?,
         },
         Command::Put(put) => simple::put(channel, put, json).await?,
-        Command::Delete(delete) => simple::delete(channel, delete, json).await?,
+        Command::Delete(delete) => delete::run(channel, delete, json).await?,
         Command::Apply(apply) => apply::run(channel, apply, json).await?,
         Command::Load(load) => load::run(channel, load, json).await?,
         Command::Watch(watch) => match watch.kind {

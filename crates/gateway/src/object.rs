@@ -14,6 +14,9 @@ pub mod wire;
 
 /// The highest version: SQLite has no unsigned numbers.
 pub const MAX_VERSION: u64 = i64::MAX.cast_unsigned();
+/// The version of a statement that has none yet: the writer fills it in by what is known
+/// ([`fill_in`]).
+pub(crate) const OPEN_VERSION: u64 = u64::MAX;
 /// The most rules of a group.
 pub const MAX_RULES: usize = 4096;
 /// The most groups of a port.
@@ -35,11 +38,17 @@ pub trait Object: Clone + PartialEq + fmt::Debug + Send + Sync + 'static {
     /// Given by the caller; of two statements about an object the higher one holds.
     fn version(&self) -> u64;
 
+    /// Replaces the version.
+    fn set_version(&mut self, version: u64);
+
     /// Puts it among the others.
     fn into_change(statement: Statement<Self>) -> Change;
 
     /// What is said about an object of this kind; None if it is of another one.
     fn of(change: &Change) -> Option<&Statement<Self>>;
+
+    /// The same, to be changed.
+    fn of_mut(change: &mut Change) -> Option<&mut Statement<Self>>;
 }
 
 /// An address of a tenant, and where it lives.
@@ -106,6 +115,26 @@ impl<O: Object> Statement<O> {
     }
 }
 
+/// Fills in an open version. Something that differs from what is known gets the next version,
+/// something that does not the known one; a delete gets the known one.
+pub(crate) fn fill_in<O: Object>(statement: &mut Statement<O>, known: Option<&Statement<O>>) {
+    match statement {
+        Statement::Put(object) if object.version() == OPEN_VERSION => {
+            let next = |known: &Statement<O>| known.version().saturating_add(1).min(MAX_VERSION);
+            let version = known.map_or(1, next);
+            object.set_version(known.map_or(version, Statement::version));
+            let is_known = matches!(known, Some(Statement::Put(known)) if known == object);
+            if !is_known {
+                object.set_version(version);
+            }
+        }
+        Statement::Delete(_, version) if *version == OPEN_VERSION => {
+            *version = known.map_or(0, Statement::version);
+        }
+        _ => {}
+    }
+}
+
 /// What is said about an object of any kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
@@ -118,6 +147,17 @@ pub enum Change {
 }
 
 impl Change {
+    /// True if its version is to be filled in.
+    #[must_use]
+    pub(crate) fn is_open(&self) -> bool {
+        let version = match self {
+            Self::Neighbor(statement) => statement.version(),
+            Self::Port(statement) => statement.version(),
+            Self::Group(statement) => statement.version(),
+        };
+        version == OPEN_VERSION
+    }
+
     /// True if it says that something is gone.
     #[must_use]
     pub fn is_delete(&self) -> bool {
@@ -142,11 +182,22 @@ impl Object for Neighbor {
         self.version
     }
 
+    fn set_version(&mut self, version: u64) {
+        self.version = version;
+    }
+
     fn into_change(statement: Statement<Self>) -> Change {
         Change::Neighbor(statement)
     }
 
     fn of(change: &Change) -> Option<&Statement<Self>> {
+        match change {
+            Change::Neighbor(statement) => Some(statement),
+            _ => None,
+        }
+    }
+
+    fn of_mut(change: &mut Change) -> Option<&mut Statement<Self>> {
         match change {
             Change::Neighbor(statement) => Some(statement),
             _ => None,
@@ -167,11 +218,22 @@ impl Object for Port {
         self.version
     }
 
+    fn set_version(&mut self, version: u64) {
+        self.version = version;
+    }
+
     fn into_change(statement: Statement<Self>) -> Change {
         Change::Port(statement)
     }
 
     fn of(change: &Change) -> Option<&Statement<Self>> {
+        match change {
+            Change::Port(statement) => Some(statement),
+            _ => None,
+        }
+    }
+
+    fn of_mut(change: &mut Change) -> Option<&mut Statement<Self>> {
         match change {
             Change::Port(statement) => Some(statement),
             _ => None,
@@ -202,11 +264,22 @@ impl Object for Group {
         self.version
     }
 
+    fn set_version(&mut self, version: u64) {
+        self.version = version;
+    }
+
     fn into_change(statement: Statement<Self>) -> Change {
         Change::Group(Box::new(statement))
     }
 
     fn of(change: &Change) -> Option<&Statement<Self>> {
+        match change {
+            Change::Group(statement) => Some(statement),
+            _ => None,
+        }
+    }
+
+    fn of_mut(change: &mut Change) -> Option<&mut Statement<Self>> {
         match change {
             Change::Group(statement) => Some(statement),
             _ => None,

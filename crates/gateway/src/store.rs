@@ -32,6 +32,7 @@ mod read;
 mod row;
 mod salvage;
 mod schema;
+mod versions;
 
 use damage::{Bad, End};
 use disk::{is_damage, is_unreadable, read_through};

@@ -68,6 +68,7 @@ pub(crate) fn batches(size: u32, order: Order, version: u64) -> impl Iterator<It
         let numbers = batch * BATCH..size.min((batch + 1) * BATCH);
         LoadNeighborsRequest {
             neighbors: numbers.map(|number| neighbor(number, order, version)).collect(),
+            next_version: false,
         }
     })
 }

@@ -7,7 +7,7 @@ use tonic::{Status, Streaming};
 
 use super::{Answers, MOST_ADDRESSES, kind};
 use crate::model::{Model, Outcome, Submitted};
-use crate::object::Neighbor;
+use crate::object::{Change, Neighbor, OPEN_VERSION, Statement};
 use crate::proto::{LoadNeighborsRequest, LoadNeighborsResponse};
 
 /// Batches of a stream that may wait for the disk: some that are written, and as many that come next.
@@ -20,7 +20,7 @@ pub(super) fn load(model: Model, mut batches: Streaming<LoadNeighborsRequest>) -
         let mut number = 0_u64;
         while let Some(batch) = batches.next().await {
             let submitted = match batch {
-                Ok(LoadNeighborsRequest { neighbors }) => submit(&model, number, neighbors).await,
+                Ok(batch) => submit(&model, number, batch).await,
                 Err(status) => Err(status),
             };
             let failed = submitted.is_err();
@@ -50,9 +50,23 @@ pub(super) fn load(model: Model, mut batches: Streaming<LoadNeighborsRequest>) -
     Box::pin(ReceiverStream::new(stream))
 }
 
-async fn submit(model: &Model, number: u64, neighbors: Vec<crate::proto::Neighbor>) -> Result<Submitted, Status> {
-    let changes = kind::read::<Neighbor>("neighbors", neighbors, MOST_ADDRESSES)
-        .map_err(|status| Status::new(status.code(), format!("batch {number}: {}", status.message())))?;
+async fn submit(model: &Model, at: u64, batch: LoadNeighborsRequest) -> Result<Submitted, Status> {
+    let LoadNeighborsRequest {
+        mut neighbors,
+        next_version,
+    } = batch;
+    if next_version {
+        neighbors.iter_mut().for_each(|neighbor| neighbor.version = 0);
+    }
+    let mut changes = kind::read::<Neighbor>("neighbors", neighbors, MOST_ADDRESSES)
+        .map_err(|status| Status::new(status.code(), format!("batch {at}: {}", status.message())))?;
+    if next_version {
+        for change in &mut changes {
+            if let Change::Neighbor(Statement::Put(neighbor)) = change {
+                neighbor.version = OPEN_VERSION;
+            }
+        }
+    }
     model.submit(changes).await.map_err(|error| kind::refused(&error))
 }
 

@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use serde_saphyr::Budget;
 use tonic::transport::Channel;
 
 use super::remote::{Meant, Remote};
@@ -77,7 +78,7 @@ pub(super) async fn run(channel: Channel, args: &ApplyArgs, json: bool) -> Resul
         b"-" => std::io::read_to_string(std::io::stdin()).context("reading standard input")?,
         _ => std::fs::read_to_string(&args.file).with_context(|| format!("reading {name}"))?,
     };
-    let file: File = serde_saphyr::from_str(&yaml).map_err(|error| anyhow::anyhow!("{name}: {error}"))?;
+    let file = parse(&yaml).map_err(|error| anyhow::anyhow!("{name}: {error}"))?;
     let keys = |addresses: &[AddressForm]| -> Result<Vec<_>, String> {
         addresses.iter().map(|form| text::address(form.vni, form.ip)).collect()
     };
@@ -132,6 +133,18 @@ pub(super) async fn run(channel: Channel, args: &ApplyArgs, json: bool) -> Resul
     delete::<Neighbor>(&channel, &neighbors.1).await?;
     delete::<Port>(&channel, &ports.1).await?;
     delete::<Group>(&channel, &groups.1).await
+}
+
+/// Reads a file. What it may hold grows with its length: an administrator's file is as long as it
+/// has to be, and only aliases make more of it than is there.
+fn parse(yaml: &str) -> Result<File, serde_saphyr::Error> {
+    let mut budget = Budget::default();
+    // Each node has a character at the least, and up to two events.
+    budget.max_nodes = budget.max_nodes.max(yaml.len());
+    budget.max_events = budget.max_events.max(2 * yaml.len());
+    budget.max_total_scalar_bytes = budget.max_total_scalar_bytes.max(yaml.len());
+    budget.max_total_comment_bytes = budget.max_total_comment_bytes.max(yaml.len());
+    serde_saphyr::from_str_with_options(yaml, serde_saphyr::options! { budget: Some(budget) })
 }
 
 impl<O: Object> Part<O> {
@@ -336,7 +349,7 @@ async fn put<O: Remote>(channel: &Channel, objects: &[O]) -> Result<()> {
 async fn delete<O: Remote>(channel: &Channel, keys: &[(O::Key, u64)]) -> Result<()> {
     for some in keys.chunks(O::AT_ONCE as usize) {
         let keys = some.iter().map(|(key, _)| *key);
-        check::<O>(keys, O::delete(channel, some).await?)?;
+        check::<O>(keys, O::delete(channel, some, false).await?)?;
     }
     Ok(())
 }
@@ -356,4 +369,20 @@ fn check<O: Object>(keys: impl Iterator<Item = O::Key>, outcomes: Vec<proto::Out
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_a_file_of_100000_entries() {
+        let line = |number: u32| {
+            let [_, b, c, d] = number.to_be_bytes();
+            format!("  - {{vni: 42, ip: 10.{b}.{c}.{d}}}\n")
+        };
+        let lines: String = (0..100_000).map(line).collect();
+        let file = parse(&format!("absent:\n  neighbors:\n{lines}")).unwrap();
+        assert_eq!(file.absent.neighbors.len(), 100_000);
+    }
 }

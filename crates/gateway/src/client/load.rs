@@ -25,7 +25,8 @@ use crate::proto::{LoadNeighborsRequest, LoadNeighborsResponse};
 pub(super) struct LoadArgs {
     /// The file; - is standard input
     file: PathBuf,
-    /// For all lines without one
+    /// For all lines without one [default: the gateway gives each the next version, if it differs
+    /// from what is known]
     #[arg(long)]
     version: Option<u64>,
     /// Neighbours that are committed together
@@ -55,10 +56,9 @@ struct Line {
 }
 
 impl Line {
-    fn neighbor(self, version: Option<u64>) -> Result<Neighbor, String> {
-        let Some(version) = self.version.or(version) else {
-            return Err("has no version; add the column version, or give --version".into());
-        };
+    /// The neighbour, and whether it has a version.
+    fn neighbor(self, version: Option<u64>) -> Result<(Neighbor, bool), String> {
+        let version = self.version.or(version);
         let form = NeighborForm {
             vni: self.vni,
             ip: self.ip,
@@ -69,47 +69,46 @@ impl Line {
                 port: self.port,
                 encapsulation: self.encapsulation,
             },
-            version: Some(version),
+            version,
         };
-        Neighbor::from_text(&form, version)
+        Ok((Neighbor::from_text(&form, 0)?, version.is_some()))
     }
 }
 
 /// Reads all lines, in batches, on a thread of its own. The first line that is wrong ends it.
 /// Says how many it has sent.
 fn read(args: &LoadArgs, batches: &mpsc::Sender<LoadNeighborsRequest>) -> Result<u64> {
-    let (file, batch) = (&args.file, args.batch as usize);
-    let name = file.display();
-    let input: Box<dyn std::io::Read> = match file.as_os_str().as_encoded_bytes() {
-        b"-" => Box::new(std::io::stdin()),
-        _ => Box::new(std::fs::File::open(file).with_context(|| format!("opening {name}"))?),
+    let (name, size) = (args.file.display(), args.batch as usize);
+    let mut reader = show::csv(&args.file)?;
+    let send = |batch: &mut LoadNeighborsRequest| {
+        let sent = batches.blocking_send(std::mem::take(batch));
+        sent.is_ok()
     };
-    let mut reader = csv::ReaderBuilder::new()
-        .trim(csv::Trim::All)
-        .comment(Some(b'#'))
-        .from_reader(input);
-    let (mut neighbors, mut count) = (Vec::with_capacity(batch), 0);
+    let (mut batch, mut count) = (LoadNeighborsRequest::default(), 0);
     for line in reader.deserialize::<Line>() {
         let line = line.map_err(|error| anyhow::anyhow!("{name}: {error}"))?;
         let number = count + 2;
-        let neighbor = line
+        let (neighbor, has_version) = line
             .neighbor(args.version)
             .map_err(|error| anyhow::anyhow!("{name}, line {number}: {error}"))?;
         count += 1;
         if count <= args.skip {
             continue;
         }
-        neighbors.push(neighbor.to_wire());
-        if neighbors.len() == batch {
-            let neighbors = std::mem::replace(&mut neighbors, Vec::with_capacity(batch));
-            if batches.blocking_send(LoadNeighborsRequest { neighbors }).is_err() {
-                // The gateway has refused; that is told by who reads its answers.
-                return Ok(count - args.skip);
-            }
+        // All neighbours of a batch have versions, or none has.
+        let is_other = batch.next_version == has_version && !batch.neighbors.is_empty();
+        // If the gateway has refused, that is told by who reads its answers.
+        if is_other && !send(&mut batch) {
+            return Ok(count - args.skip);
+        }
+        batch.next_version = !has_version;
+        batch.neighbors.push(neighbor.to_wire());
+        if batch.neighbors.len() == size && !send(&mut batch) {
+            return Ok(count - args.skip);
         }
     }
-    if !neighbors.is_empty() {
-        _ = batches.blocking_send(LoadNeighborsRequest { neighbors });
+    if !batch.neighbors.is_empty() {
+        send(&mut batch);
     }
     Ok(count.saturating_sub(args.skip))
 }

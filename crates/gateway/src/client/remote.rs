@@ -26,7 +26,13 @@ pub(super) trait Remote: Wire {
     /// What is known: that it is so, that it is gone; None if nothing is.
     async fn find(channel: &Channel, key: Self::Key) -> Result<Option<Statement<Self>>>;
     async fn put(channel: &Channel, objects: &[Self]) -> Result<Vec<proto::Outcome>>;
-    async fn delete(channel: &Channel, keys: &[(Self::Key, u64)]) -> Result<Vec<proto::Outcome>>;
+    /// `any_version`: their versions do not count.
+    async fn delete(
+        channel: &Channel,
+        // With versions.
+        keys: &[(Self::Key, u64)],
+        any_version: bool,
+    ) -> Result<Vec<proto::Outcome>>;
     /// A part, and the token of the next one.
     async fn list(channel: &Channel, meant: &Meant, token: Vec<u8>) -> Result<(Vec<Self>, Vec<u8>)>;
     /// Until the gateway ends it, or `each` fails. `each` gets changes, and whether all that was there has been told.
@@ -103,9 +109,14 @@ macro_rules! remote {
                 Ok(outcomes(answer.map_err(|status| refused(&status))?.into_inner().outcomes))
             }
 
-            async fn delete(channel: &Channel, keys: &[(Self::Key, u64)]) -> Result<Vec<proto::Outcome>> {
+            async fn delete(
+                channel: &Channel,
+                keys: &[(Self::Key, u64)],
+                any_version: bool,
+            ) -> Result<Vec<proto::Outcome>> {
                 use $client as Client;
-                let request = proto::$delete_request { $many: keys.iter().copied().map($to_key).collect() };
+                let $many = keys.iter().copied().map($to_key).collect();
+                let request = proto::$delete_request { $many, any_version };
                 let answer = Client::new(channel.clone()).max_decoding_message_size(LONGEST).$delete(request).await;
                 Ok(outcomes(answer.map_err(|status| refused(&status))?.into_inner().outcomes))
             }

@@ -1,8 +1,9 @@
 //! Objects as tables, and answers as JSON.
 
 use std::io::{self, Write as _};
+use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use comfy_table::{CellAlignment, Table, presets};
 use ringside_gateway_core::table::Encapsulation;
 use serde::Serialize;
@@ -111,4 +112,17 @@ pub(super) fn table<'a>(
         }
     }
     table.trim_fmt()
+}
+
+/// Opens a CSV file with comments; `-` is standard input.
+pub(super) fn csv(file: &Path) -> Result<csv::Reader<Box<dyn std::io::Read>>> {
+    let input: Box<dyn std::io::Read> = match file.as_os_str().as_encoded_bytes() {
+        b"-" => Box::new(std::io::stdin()),
+        _ => {
+            let opened = std::fs::File::open(file);
+            Box::new(opened.with_context(|| format!("opening {}", file.display()))?)
+        }
+    };
+    let mut reader = csv::ReaderBuilder::new();
+    Ok(reader.trim(csv::Trim::All).comment(Some(b'#')).from_reader(input))
 }

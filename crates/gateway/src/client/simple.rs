@@ -11,7 +11,7 @@ use tonic::transport::Channel;
 
 use super::remote::{Meant, Remote};
 use super::show::{self, Shown};
-use super::{FilterArgs, Kind, ListArgs, WatchArgs, named};
+use super::{FilterArgs, ListArgs, WatchArgs, named};
 use crate::object::{Group, Neighbor, Object, Port, Statement, text, wire};
 use crate::proto;
 
@@ -85,16 +85,6 @@ struct PutPortArgs {
     groups: Vec<u32>,
 }
 
-/// `delete`
-#[derive(Debug, Args)]
-pub(super) struct DeleteArgs {
-    #[command(flatten)]
-    key: super::KeyArgs,
-    /// The version of what is said; what is known in a higher one stays [default: that of what is known]
-    #[arg(long)]
-    version: Option<u64>,
-}
-
 pub(super) async fn get<O: Remote + Shown>(channel: Channel, key: O::Key, json: bool) -> Result<()> {
     match O::find(&channel, key).await? {
         Some(Statement::Put(object)) => {
@@ -109,7 +99,7 @@ pub(super) async fn get<O: Remote + Shown>(channel: Channel, key: O::Key, json: 
     }
 }
 
-fn meant(filter: &FilterArgs, host: Option<IpAddr>) -> Meant {
+pub(super) fn meant(filter: &FilterArgs, host: Option<IpAddr>) -> Meant {
     let given = filter.vni.is_some() || filter.prefix.is_some();
     Meant {
         filter: given.then(|| proto::AddressFilter {
@@ -120,7 +110,7 @@ fn meant(filter: &FilterArgs, host: Option<IpAddr>) -> Meant {
     }
 }
 
-fn check_filter<O: Object>(filter: &FilterArgs, host: Option<IpAddr>) -> Result<()> {
+pub(super) fn check_filter<O: Object>(filter: &FilterArgs, host: Option<IpAddr>) -> Result<()> {
     if O::NAME == Group::NAME && (filter.vni.is_some() || filter.prefix.is_some()) {
         bail!("security groups belong to no network: leave --vni and --prefix out");
     }
@@ -202,7 +192,13 @@ async fn put_one<O: Remote>(channel: &Channel, object: O, json: bool) -> Result<
 }
 
 /// What became of one object.
-fn told<O: Object>(key: O::Key, version: u64, outcome: Option<proto::Outcome>, json: bool) -> Result<()> {
+pub(super) fn told<O: Object>(
+    key: O::Key,
+    version: u64,
+    // Of one object.
+    outcome: Option<proto::Outcome>,
+    json: bool,
+) -> Result<()> {
     let outcome = outcome.context("the gateway sent no outcome")?;
     let name = named::<O>(key);
     let done = match outcome {
@@ -229,27 +225,6 @@ fn told<O: Object>(key: O::Key, version: u64, outcome: Option<proto::Outcome>, j
 pub(super) fn word(outcome: proto::Outcome) -> String {
     let name = outcome.as_str_name().trim_start_matches("OUTCOME_");
     name.to_ascii_lowercase().replace('_', "-")
-}
-
-pub(super) async fn delete(channel: Channel, args: &DeleteArgs, json: bool) -> Result<()> {
-    match args.key.kind {
-        Kind::Neighbor => delete_one::<Neighbor>(&channel, super::address(&args.key.key)?, args.version, json).await,
-        Kind::Port => delete_one::<Port>(&channel, super::address(&args.key.key)?, args.version, json).await,
-        Kind::Group => delete_one::<Group>(&channel, super::group(&args.key.key)?, args.version, json).await,
-    }
-}
-
-async fn delete_one<O: Remote>(channel: &Channel, key: O::Key, version: Option<u64>, json: bool) -> Result<()> {
-    let version = match version {
-        Some(version) => version,
-        None => match O::find(channel, key).await? {
-            Some(Statement::Put(object)) => object.version(),
-            Some(Statement::Delete(_, version)) => bail!("{} was deleted, in version {version}", named::<O>(key)),
-            None => bail!("there is no {}", named::<O>(key)),
-        },
-    };
-    let outcome = O::delete(channel, &[(key, version)]).await?;
-    told::<O>(key, version, outcome.first().copied(), json)
 }
 
 pub(super) async fn watch<O: Remote + Shown>(channel: Channel, args: &WatchArgs, json: bool) -> Result<()> {

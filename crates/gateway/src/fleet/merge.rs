@@ -1,10 +1,12 @@
 //! Statements into what a key holds, by the rule of the tables (`model/rule.rs`).
 
+use std::borrow::Cow;
+
 use super::key::Key;
 use super::value::{Entry, Packed, pack, unpack};
 use crate::model::Outcome;
 use crate::model::rule::decide;
-use crate::object::{Change, Group, Neighbor, Port, Statement};
+use crate::object::{Change, Group, Neighbor, OPEN_VERSION, Port, Statement, fill_in};
 
 /// What becomes of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,28 +77,29 @@ fn merge_kind<O: Packed>(key: Key, current: Option<&[u8]>, said: &[&Change], now
     let mut entries = read::<O>(key, current)?;
     let mut outcomes = Vec::with_capacity(said.len());
     for statement in said.iter().filter_map(|change| O::of(change)) {
+        let mut statement = Cow::Borrowed(statement);
         let place = entries.binary_search_by_key(&statement.key(), |entry| entry.statement.key());
         let entry = place.ok().and_then(|at| entries.get(at));
+        if statement.version() == OPEN_VERSION {
+            fill_in(statement.to_mut(), entry.map(|entry| &entry.statement));
+        }
         let (known, gone) = match entry.map(|entry| &entry.statement) {
             Some(Statement::Put(object)) => (Some(object.version()), None),
             Some(Statement::Delete(_, version)) => (None, Some(*version)),
             None => (None, None),
         };
         let is_same = || entry.is_some_and(|entry| entry.statement == *statement);
-        let (outcome, forgotten) = decide(known, gone, statement, is_same);
+        let (outcome, forgotten) = decide(known, gone, &statement, is_same);
         outcomes.push(outcome);
-        let holds = match statement {
+        let holds = match &*statement {
             Statement::Put(_) => outcome.is_change(),
             Statement::Delete(..) => forgotten,
         };
         if holds {
+            let is_delete = matches!(&*statement, Statement::Delete(..));
             let entry = Entry {
-                statement: statement.clone(),
-                deleted: if matches!(statement, Statement::Delete(..)) {
-                    now
-                } else {
-                    0
-                },
+                statement: statement.into_owned(),
+                deleted: if is_delete { now } else { 0 },
             };
             match place {
                 Ok(at) => entries[at] = entry,

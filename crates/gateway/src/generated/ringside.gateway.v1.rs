@@ -154,6 +154,9 @@ pub struct DeleteNeighborsRequest {
     /// Up to 65536.
     #[prost(message, repeated, tag = "1")]
     pub neighbors: ::prost::alloc::vec::Vec<AddressVersion>,
+    /// Their versions do not count: each is deleted in the version in which it is known.
+    #[prost(bool, tag = "2")]
+    pub any_version: bool,
 }
 /// What became of them.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -251,6 +254,10 @@ pub struct LoadNeighborsRequest {
     /// Up to 65536. Some thousands are best.
     #[prost(message, repeated, tag = "1")]
     pub neighbors: ::prost::alloc::vec::Vec<Neighbor>,
+    /// Their versions do not count: the gateway gives each that differs from what is known the next
+    /// version, also after a delete that it remembers.
+    #[prost(bool, tag = "2")]
+    pub next_version: bool,
 }
 /// What became of batches.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -2851,6 +2858,9 @@ pub struct DeletePortsRequest {
     /// Up to 65536.
     #[prost(message, repeated, tag = "1")]
     pub ports: ::prost::alloc::vec::Vec<AddressVersion>,
+    /// Their versions do not count: each is deleted in the version in which it is known.
+    #[prost(bool, tag = "2")]
+    pub any_version: bool,
 }
 /// What became of them.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -3656,6 +3666,9 @@ pub struct DeleteSecurityGroupsRequest {
     /// Up to 1024.
     #[prost(message, repeated, tag = "1")]
     pub groups: ::prost::alloc::vec::Vec<SecurityGroupVersion>,
+    /// Their versions do not count: each is deleted in the version in which it is known.
+    #[prost(bool, tag = "2")]
+    pub any_version: bool,
 }
 /// What became of them.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -65,10 +65,13 @@ impl Writer {
         }
     }
 
-    fn write(&mut self, jobs: Vec<(Vec<Change>, Answer)>) {
+    fn write(&mut self, mut jobs: Vec<(Vec<Change>, Answer)>) {
         let (now, began) = (self.clock.now(), Instant::now());
+        let mut all: Vec<&mut Change> = jobs.iter_mut().flat_map(|(changes, _)| changes).collect();
+        let is_open = all.iter().any(|change| change.is_open());
+        let filled = if is_open { self.store.fill_in(&mut all) } else { Ok(()) };
         let all = jobs.iter().flat_map(|(changes, _)| changes);
-        match self.store.commit(all, now) {
+        match filled.and_then(|()| self.store.commit(all, now)) {
             Ok(revision) => {
                 self.timings.commit.observe(began.elapsed().as_secs_f64());
                 self.can_write(revision);

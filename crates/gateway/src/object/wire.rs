@@ -48,6 +48,17 @@ pub fn version(version: u64) -> Result<u64, String> {
     }
 }
 
+/// Checks the version of a delete, which may not count.
+///
+/// # Errors
+/// It is too high.
+pub(crate) fn delete_version(version: u64, any_version: bool) -> Result<u64, String> {
+    match any_version {
+        true => Ok(super::OPEN_VERSION),
+        false => self::version(version),
+    }
+}
+
 /// Checks an address of one host or tenant.
 ///
 /// # Errors

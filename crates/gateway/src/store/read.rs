@@ -73,14 +73,7 @@ impl Reader {
     /// # Errors
     /// Those of [`StoreError`].
     pub fn find<O: Row>(&self, key: O::Key) -> Result<Option<Statement<O>>, StoreError> {
-        let conditions: Vec<String> = O::KEYS.iter().map(|column| format!("{column} = ?")).collect();
-        let query = format!(
-            "SELECT {} FROM {} WHERE {}",
-            row::columns::<O>(),
-            O::TABLE,
-            conditions.join(" AND ")
-        );
-        let (found, _) = self.rows::<O>(&query, &key_values::<O>(key))?;
+        let (found, _) = self.rows::<O>(&row::select::<O>(), &key_values::<O>(key))?;
         Ok(found.into_iter().next())
     }
 

@@ -86,6 +86,34 @@ pub(super) fn replace<O: Row>() -> String {
     )
 }
 
+/// Reads a row.
+pub(super) fn select<O: Row>() -> String {
+    let conditions: Vec<String> = O::KEYS.iter().map(|column| format!("{column} = ?")).collect();
+    format!(
+        "SELECT {} FROM {} WHERE {}",
+        columns::<O>(),
+        O::TABLE,
+        conditions.join(" AND ")
+    )
+}
+
+/// What is known of an object, by [`select`]. A row that is damaged says nothing.
+pub(super) fn find<O: Row>(
+    select: &mut rusqlite::Statement<'_>,
+    key: O::Key,
+) -> rusqlite::Result<Option<Statement<O>>> {
+    bind_key::<O>(select, key)?;
+    let mut rows = select.raw_query();
+    let found = rows.next()?.map(read::<O>);
+    Ok(found.and_then(|found| match found {
+        Ok((statement, _)) => Some(statement),
+        Err(reason) => {
+            tracing::error!(table = O::TABLE, reason, "a row of the store is damaged");
+            None
+        }
+    }))
+}
+
 /// Removes a row.
 pub(super) fn remove<O: Row>() -> String {
     let conditions: Vec<String> = O::KEYS.iter().map(|column| format!("{column} = ?")).collect();

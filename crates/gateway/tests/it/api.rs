@@ -59,7 +59,10 @@ async fn neighbors_are_put_found_listed_and_deleted() {
         },
     ];
     let outcomes = client
-        .delete_neighbors(DeleteNeighborsRequest { neighbors: delete })
+        .delete_neighbors(DeleteNeighborsRequest {
+            neighbors: delete,
+            any_version: false,
+        })
         .await
         .unwrap()
         .into_inner()
@@ -175,6 +178,7 @@ async fn a_bulk_load_answers_each_batch() {
             neighbors: (batch * SIZE..(batch + 1) * SIZE)
                 .map(|number| neighbor(number, 1))
                 .collect(),
+            next_version: false,
         })
     };
     for (changed, unchanged) in [(BATCHES * SIZE, 0), (0, BATCHES * SIZE)] {
@@ -194,9 +198,11 @@ async fn a_bulk_load_answers_each_batch() {
     // What came before a batch that is wrong stays.
     let bad = LoadNeighborsRequest {
         neighbors: vec![neighbor(1, 2), Neighbor::default()],
+        next_version: false,
     };
     let good = LoadNeighborsRequest {
         neighbors: vec![neighbor(0, 2)],
+        next_version: false,
     };
     let answers = client
         .load_neighbors(tokio_stream::iter([good.clone(), bad, good]))
@@ -254,6 +260,7 @@ async fn a_watcher_gets_what_is_there_and_then_every_change() {
     client
         .delete_neighbors(DeleteNeighborsRequest {
             neighbors: vec![gone.clone()],
+            any_version: false,
         })
         .await
         .unwrap();
@@ -381,6 +388,7 @@ async fn ports_and_security_groups_are_kept_and_bound() {
     let gone = groups
         .delete_security_groups(DeleteSecurityGroupsRequest {
             groups: vec![SecurityGroupVersion { id: 1, version: 1 }],
+            any_version: false,
         })
         .await;
     assert_eq!(gone.unwrap().into_inner().outcomes, [i32::from(Outcome::Deleted)]);

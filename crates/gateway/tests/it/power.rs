@@ -231,6 +231,7 @@ async fn load(daemon: &Daemon, recording: &Path) -> Vec<(u64, Known)> {
         if version == 0 {
             let request = DeleteNeighborsRequest {
                 neighbors: gone.clone(),
+                any_version: false,
             };
             neighbors.delete_neighbors(request).await.unwrap();
         } else {
@@ -243,6 +244,7 @@ async fn load(daemon: &Daemon, recording: &Path) -> Vec<(u64, Known)> {
         if version == 0 {
             let request = DeletePortsRequest {
                 ports: gone[..some].to_vec(),
+                any_version: false,
             };
             ports.delete_ports(request).await.unwrap();
         } else {
@@ -261,6 +263,7 @@ async fn load(daemon: &Daemon, recording: &Path) -> Vec<(u64, Known)> {
             let gone = |id| SecurityGroupVersion { id, version: 4 };
             let request = DeleteSecurityGroupsRequest {
                 groups: (1..5).map(gone).collect(),
+                any_version: false,
             };
             groups.delete_security_groups(request).await.unwrap();
         } else {

@@ -130,7 +130,10 @@ async fn ports_come_in_parts_and_by_what_is_asked_for() {
         version: 1,
     });
     client
-        .delete_ports(DeletePortsRequest { ports: gone.to_vec() })
+        .delete_ports(DeletePortsRequest {
+            ports: gone.to_vec(),
+            any_version: false,
+        })
         .await
         .unwrap();
     let new = [port(200), port(201)].map(|port| Port {
@@ -193,7 +196,10 @@ async fn groups_come_in_parts() {
                     id: listed[2].id,
                     version: 1,
                 };
-                let delete = DeleteSecurityGroupsRequest { groups: vec![gone] };
+                let delete = DeleteSecurityGroupsRequest {
+                    groups: vec![gone],
+                    any_version: false,
+                };
                 client.delete_security_groups(delete).await.unwrap();
             }
         }

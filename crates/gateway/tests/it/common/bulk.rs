@@ -28,6 +28,7 @@ impl Bulk {
             neighbors: (batch * BATCH..(batch + 1) * BATCH)
                 .map(|number| neighbor(number, version))
                 .collect(),
+            next_version: false,
         });
         let mut client = NeighborServiceClient::new(channel);
         let answers = client.load_neighbors(tokio_stream::iter(batches)).await;

@@ -103,11 +103,16 @@ fn answer<T>(said: Result<tonic::Response<T>, tonic::Status>, outcome: impl Fn(T
 
 /// A statement, by one call of its service.
 macro_rules! say {
-    ($client:expr, $call:ident, $request:ident, $field:ident, $object:expr) => {
-        answer($client.$call(proto::$request { $field: vec![$object] }).await, |said| {
+    ($client:expr, $call:ident, $request:ident, $field:ident, $object:expr) => {{
+        #[allow(clippy::needless_update, reason = "requests to delete have more fields")]
+        let request = proto::$request {
+            $field: vec![$object],
+            ..Default::default()
+        };
+        answer($client.$call(request).await, |said| {
             said.outcomes().next().expect("one")
         })
-    };
+    }};
 }
 
 impl Clients {
@@ -191,6 +196,7 @@ impl Clients {
                     other => panic!("{other:?} is no neighbour"),
                 })
                 .collect(),
+            next_version: false,
         };
         let requests: Vec<_> = batches.iter().map(request).collect();
         let Ok(answers) = self.neighbors.load_neighbors(tokio_stream::iter(requests)).await else {
