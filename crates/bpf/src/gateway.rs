@@ -42,7 +42,8 @@ pub use self::config::{Drops, GatewayConfig, GatewayPort, Sampling};
 pub use self::flows::{FlowSample, Flows};
 use self::layout::CONFIG_SLOTS;
 pub use self::layout::{
-    CachedConnection, CachedNeighbor, ConnectionKey, Lease, NeighborKey, PolicySince, PolicySlot, Tunnel,
+    CachedConnection, CachedNeighbor, ConnectionKey, Lease, NeighborKey, PolicySince, PolicySlot, TcpNumbers, TcpSide,
+    Tunnel,
 };
 pub use self::losses::Losses;
 pub use self::outcome::{Outcome, SlowCause};
@@ -64,7 +65,7 @@ pub const MOST_INTERFACES: usize = layout::MOST_PORTS;
 pub const MOST_OPTIONS: usize = layout::MOST_OPTIONS;
 const MOST_PORTS: u32 = 16;
 
-/// How much there is room for. All of it is memory from the start: 90 bytes a neighbour, 144 to 160
+/// How much there is room for. All of it is memory from the start: 90 bytes a neighbour, 176 to 192
 /// a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {

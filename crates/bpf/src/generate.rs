@@ -40,6 +40,10 @@ pub struct GeneratorOptions {
     /// number as 64 bits, big endian. A UDP checksum that covers it is kept right; over IPv4 a
     /// checksum of 0 stays 0. `None`: all frames are the template.
     pub sequence_offset: Option<usize>,
+    /// Where a checksum is, in bytes from the start of the Ethernet header, that covers the number
+    /// and is kept right in place of UDP's: one of a tunnel's inner packet. It has to be right in
+    /// the template.
+    pub checksum_offset: Option<usize>,
     /// The first frame's number.
     pub first_sequence: u64,
     /// The lowest so many bits of the numbers jump about, through all their values before one comes again, instead of counting;
@@ -55,6 +59,7 @@ impl Default for GeneratorOptions {
     fn default() -> Self {
         Self {
             sequence_offset: None,
+            checksum_offset: None,
             first_sequence: 0,
             scattered_bits: 0,
             rewrite: 64,

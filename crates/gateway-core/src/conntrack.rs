@@ -17,7 +17,8 @@
 //!
 //! # What the fast path does not show
 //! Packets of a connection that [`Conntrack::hand_over`] gave to the fast path are not seen here any more. Numbers of TCP
-//! are not checked from then on (as in Linux's flow tables). The fast path has to
+//! are not checked here from then on: the fast path goes on from [`Conntrack::said`], also with
+//! segments that it sends up, and a connection of which it cannot read all is let go. It has to
 //! - send up TCP segments with SYN, FIN or RST, all fragments, all ICMP but echoes, and what answers
 //!   a connection that is [`State::is_one_way`];
 //! - let go of what is handed over when a packet of it passes here with [`Passed::let_go`], or when the policy's generation
@@ -51,6 +52,7 @@ mod track;
 
 pub use entry::{Connection, ConnectionId};
 pub use state::{Limits, Rank, State, Timeouts};
+pub use tcp::Said;
 
 use entry::{Entry, HANDED_OVER, NONE};
 use fragments::Fragments;

@@ -23,12 +23,11 @@ use program::Folder;
 use program::daemon::{Daemon, binary, configure};
 use ringside_bpf::GeneratorOptions;
 use ringside_gateway_core::table::Encapsulation;
-use ringside_gateway_core::testing::{self, tenant_udp};
+use ringside_gateway_core::testing::{self, tenant_ip, tenant_udp};
 use ringside_measure::compare::{Round, figure};
 use ringside_netlab::{Lab, VethConfig};
-use ringside_wire::checksum::Sum;
 use ringside_wire::tcp::{Flags, Header};
-use ringside_wire::{MacAddr, Protocol, ethernet, ipv4};
+use ringside_wire::{MacAddr, Protocol, ethernet};
 use serde_json::Value;
 
 const VNI: u32 = 5;
@@ -191,6 +190,7 @@ fn round(wire: &Wire, protocol: Protocol) -> Result<Seen> {
     let send = |ports: u32, bits: u32, time: f64| -> Result<Sent> {
         let options = GeneratorOptions {
             sequence_offset: Some(RECEIVER_AND_PORTS),
+            checksum_offset: Some(RECEIVER_AND_PORTS + 4 + checksum_at(protocol)),
             first_sequence: u64::from(u32::from(TENANTS[1])) << 32 | u64::from(ports),
             scattered_bits: bits,
             rewrite: 80,
@@ -296,23 +296,22 @@ fn first_packet(wire: &Wire, protocol: Protocol) -> Vec<u8> {
     )
 }
 
+/// Where a protocol's checksum is, from its ports on.
+fn checksum_at(protocol: Protocol) -> usize {
+    if protocol == Protocol::TCP { 16 } else { 6 }
+}
+
 /// A segment without data from one tenant to the other, with these numbers: its own, and what it acknowledges.
 fn segment(lab: &Lab, [from, to]: [usize; 2], flags: Flags, [sequence, acknowledgment]: [u32; 2]) -> Vec<u8> {
     let (macs, ips) = ([MACS[from], MACS[to]], [TENANTS[from], TENANTS[to]].map(Into::into));
-    let mut frame = tenant_udp(macs, ips, [1000, 2000], 64, &[0; 12]);
-    let (ip, segment) = frame[ethernet::HEADER_LEN..].split_at_mut(ipv4::HEADER_LEN);
-    ip[9] = Protocol::TCP.0;
-    ip[10..12].fill(0);
-    let checksum = Sum::of(ip).finish();
-    ip[10..12].copy_from_slice(&checksum.to_be_bytes());
     let header = Header {
         sequence,
         acknowledgment,
         ..Header::new(1000, 2000, flags)
     };
-    header.emit(segment).expect("room");
-    // Ports change and it does not: no gateway looks at it, unless it is the pseudo header's alone.
-    segment[16..18].copy_from_slice(&[0x12, 0x34]);
+    let mut segment = [0; Header::MOST];
+    let len = header.emit(&mut segment).expect("room");
+    let frame = tenant_ip(macs, ips, Protocol::TCP, &segment[..len]);
     tunnelled(lab, frame)
 }
 

@@ -38,6 +38,8 @@ const FIRST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 0);
 const SENDER: Ipv4Addr = Ipv4Addr::new(10, 255, 0, 1);
 /// Ethernet, UDP and VXLAN (or Geneve), and the tenant's Ethernet: with the outer IP header the tenant's begins there.
 const AROUND: usize = 14 + 8 + 8 + 14;
+/// In a tenant's frame, over IPv4.
+const UDP_CHECKSUM: usize = 14 + 20 + 6;
 const SENDERS: MacAddr = MacAddr([2, 0xaa, 0, 0, 0, 2]);
 const RECEIVER: MacAddr = MacAddr([2, 0xaa, 0, 0, 0, 1]);
 /// Bits of the most addresses that packets go to, which are powers of two, and how many neighbours there are then.
@@ -172,7 +174,11 @@ impl Traffic {
             ports.reverse();
         }
         let payload = if self.is_six_inside() { 16 } else { 36 };
-        let tenant = tenant_udp(macs, ips, ports, 64, &vec![0; payload]);
+        let mut tenant = tenant_udp(macs, ips, ports, 64, &vec![0; payload]);
+        if self == Self::Rules {
+            // None, and the header's follows the address: damaged packets begin no connection.
+            tenant[UDP_CHECKSUM..UDP_CHECKSUM + 2].fill(0);
+        }
         let mut sent = Sent::new(self.hosts(bed), self.encapsulation().0, VNI, tenant);
         sent.macs = [MacAddr(bed.lab.a.mac), MacAddr(bed.lab.b.mac)];
         let bytes = sent.bytes();
@@ -188,6 +194,7 @@ impl Traffic {
         let first = bytes[end - 8..end].try_into().expect("eight bytes");
         let options = GeneratorOptions {
             sequence_offset: Some(end - 8),
+            checksum_offset: (self == Self::Rules).then_some(inside + 10),
             first_sequence: u64::from_be_bytes(first),
             scattered_bits: bits,
             rewrite: 128.min(bytes.len()),

@@ -196,6 +196,9 @@ __noinline int long_way(struct xdp_md *ctx, const struct config *config)
 		outcome = serve(ctx, config, &found, &action);
 		if (outcome == TENANT)
 			return action;
+		/* A worker checks no numbers of connections that are known here. */
+		if (outcome >= SLOW_FIRST && is_out_of_window(ctx, config, &found))
+			outcome = DROP_OUT_OF_WINDOW;
 	}
 	if (outcome == PASSED) {
 		action = XDP_PASS;

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::{NonZeroU16, NonZeroU32};
 
 /// Counted up with each change of what is here: `GATEWAY_LAYOUT`.
-pub(super) const LAYOUT: u32 = 12;
+pub(super) const LAYOUT: u32 = 13;
 
 /// What there can be of each in the settings.
 pub(super) const MOST_PORTS: usize = 16;
@@ -126,6 +126,32 @@ pub struct CachedConnection {
     pub one_way: bool,
     /// What the owner calls it; the program does not look at it.
     pub name: u64,
+    /// Of TCP: what its ends have said, which the program follows. Segments that do not fit are
+    /// dropped. None: all fit.
+    pub numbers: Option<TcpNumbers>,
+}
+
+/// What the ends of a TCP connection have said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TcpNumbers {
+    /// Until then segments and acknowledgments may be up to 16 MiB ahead of these numbers, because
+    /// workers may have sent some on: CLOCK_MONOTONIC in nanoseconds.
+    pub exact_from: u64,
+    /// Of the lower and of the higher end of the key.
+    pub sides: [TcpSide; 2],
+}
+
+/// What one end of a TCP connection has said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TcpSide {
+    /// One behind the last number that it has sent.
+    pub end: u32,
+    /// The last number that the other end has offered to take, and one more.
+    pub limit: u32,
+    /// The largest window that it has offered, not shifted.
+    pub window: u16,
+    /// The shift of its windows.
+    pub scale: u8,
 }
 
 /// Where the program has it of a network since when its rules are as they are. Networks whose numbers differ by a multiple of
@@ -322,9 +348,10 @@ impl Entry for ConnectionKey {
 
 const FROM_HIGH: u8 = 1;
 const ONE_WAY: u8 = 2;
+const NUMBERED: u8 = 4;
 
 impl Entry for CachedConnection {
-    const LEN: usize = 32;
+    const LEN: usize = 64;
 
     fn write(&self, bytes: &mut Vec<u8>) {
         let from_higher = if self.from_higher { FROM_HIGH } else { 0 };
@@ -333,7 +360,14 @@ impl Entry for CachedConnection {
         bytes.extend(self.seen.to_ne_bytes());
         bytes.extend(self.name.to_ne_bytes());
         bytes.extend(self.idle_ms.to_ne_bytes());
-        bytes.extend([from_higher | one_way, 0, 0, 0]);
+        let numbered = if self.numbers.is_some() { NUMBERED } else { 0 };
+        bytes.extend([from_higher | one_way | numbered, 0, 0, 0]);
+        let exact_from = self.numbers.map_or(0, |numbers| numbers.exact_from);
+        bytes.extend(exact_from.to_ne_bytes());
+        for number in 0..2 {
+            let side = self.numbers.map(|numbers| numbers.sides[number]);
+            bytes.extend(side.map_or([0; TcpSide::LEN], TcpSide::bytes));
+        }
     }
 
     fn read(bytes: &[u8]) -> Option<Self> {
@@ -345,6 +379,37 @@ impl Entry for CachedConnection {
             idle_ms: word(bytes, 24)?,
             from_higher: flags & FROM_HIGH != 0,
             one_way: flags & ONE_WAY != 0,
+            numbers: match flags & NUMBERED {
+                0 => None,
+                _ => Some(TcpNumbers {
+                    exact_from: long(bytes, 32)?,
+                    sides: [TcpSide::read(bytes, 40)?, TcpSide::read(bytes, 52)?],
+                }),
+            },
+        })
+    }
+}
+
+impl TcpSide {
+    const LEN: usize = 12;
+
+    fn bytes(self) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        bytes[..4].copy_from_slice(&self.end.to_ne_bytes());
+        bytes[4..8].copy_from_slice(&self.limit.to_ne_bytes());
+        bytes[8..10].copy_from_slice(&self.window.to_ne_bytes());
+        bytes[10] = self.scale;
+        bytes
+    }
+
+    fn read(bytes: &[u8], at: usize) -> Option<Self> {
+        let bytes: &[u8; Self::LEN] = bytes.get(at..)?.first_chunk()?;
+        let [.., a, b, scale, _] = *bytes;
+        Some(Self {
+            end: word(bytes, 0)?,
+            limit: word(bytes, 4)?,
+            window: u16::from_ne_bytes([a, b]),
+            scale,
         })
     }
 }

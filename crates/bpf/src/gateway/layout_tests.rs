@@ -77,6 +77,25 @@ fn what_is_written_is_read_back() {
         idle_ms: u32::MAX,
         from_higher: true,
         one_way: false,
+        numbers: None,
+    }]);
+    let side = |number| TcpSide {
+        end: number,
+        limit: !number,
+        window: u16::MAX,
+        scale: 14,
+    };
+    entries(&[CachedConnection {
+        generation: 1,
+        seen: 2,
+        name: 3,
+        idle_ms: 4,
+        from_higher: false,
+        one_way: false,
+        numbers: Some(TcpNumbers {
+            exact_from: u64::MAX,
+            sides: [side(1), side(u32::MAX)],
+        }),
     }]);
     entries(&[PolicySlot::of(0), PolicySlot::of(u32::MAX)]);
     entries(&[PolicySince(u64::MAX)]);

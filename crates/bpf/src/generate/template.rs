@@ -59,6 +59,9 @@ impl Plan {
         }
         if let Some(offset) = options.sequence_offset {
             plan.number(frame, offset)?;
+            if let Some(check) = options.checksum_offset {
+                plan.keep_right(frame, offset, check)?;
+            }
         }
         Ok(plan)
     }
@@ -95,11 +98,19 @@ impl Plan {
                  from the UDP header, which is at {udp}"
             ));
         }
+        self.keep_right(frame, offset, udp + 6)
+    }
+
+    /// Has a checksum follow the number at an offset.
+    fn keep_right(&mut self, frame: &[u8], offset: usize, at: usize) -> Result<(), String> {
+        if frame.len() < at + 2 {
+            return Err(format!("a checksum at offset {at} of a frame of {} bytes", frame.len()));
+        }
         // RFC 1624: leaving a word out of a sum is adding its complement. What remains is the sum
         // of everything else, as long as the template's checksum is right.
         let old = (0..SEQUENCE / 2).map(|i| !word(frame, offset + 2 * i));
-        self.base_sum = fold(u32::from(!check) + old.map(u32::from).sum::<u32>());
-        self.checksum_offset = index(udp + 6);
+        self.base_sum = fold(u32::from(!word(frame, at)) + old.map(u32::from).sum::<u32>());
+        self.checksum_offset = index(at);
         Ok(())
     }
 }

@@ -36,6 +36,21 @@ fn whole_words_of_the_head_are_rewritten_and_no_more() {
     assert_eq!(plan(128).head[2].to_ne_bytes(), [16, 17, 18, 19, 20, 21, 22, 23]);
 }
 
+/// The tenant's own, in a tunnel without one.
+#[test]
+fn another_checksum_is_kept_right_in_its_place() {
+    let kept = |at| GeneratorOptions {
+        checksum_offset: Some(at),
+        ..numbered(42)
+    };
+    for check in [0, 0x1234] {
+        let plan = Plan::new(&udp4(check), &kept(52)).unwrap();
+        assert_eq!((plan.checksum_offset, plan.base_sum), (52, 0xffff), "{check:#x}");
+    }
+    let refused = Plan::new(&udp4(0), &kept(57)).unwrap_err();
+    assert!(refused.contains("a checksum at offset 57"), "{refused}");
+}
+
 #[test]
 fn a_checksum_is_kept_right_only_where_there_is_one() {
     assert_eq!(Plan::new(&udp4(0), &numbered(42)).unwrap().checksum_offset, NO_OFFSET);

@@ -411,6 +411,17 @@ mod imp {
             pub idle_ms: u32,
             pub flags: u8,
             pub pad: [u8; 3],
+            pub exact_from: u64,
+            pub sides: [tcp_side; 2],
+        }
+        #[derive(Debug, Default, Copy, Clone)]
+        #[repr(C)]
+        pub struct tcp_side {
+            pub end: u32,
+            pub limit: u32,
+            pub window: u16,
+            pub scale: u8,
+            pub pad: u8,
         }
         #[derive(Debug, Copy, Clone)]
         #[repr(C)]

@@ -15,3 +15,4 @@ mod rules;
 mod sizes;
 mod tables;
 mod verifier;
+mod windows;

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use super::Conntrack;
 use super::entry::{Connection, ConnectionId, Entry, HANDED_OVER, ONLY_ANSWERS};
 use super::state::State;
+use super::tcp::Said;
 
 impl Conntrack {
     /// Sets how many connections that are [`State::is_brief`] may be in the fast path: none, unless this
@@ -20,6 +21,13 @@ impl Conntrack {
             self.brief.load(Ordering::Relaxed),
             self.most_brief.load(Ordering::Relaxed),
         )
+    }
+
+    /// Returns what the two sides of a TCP connection have said, who began it first. None: it is
+    /// not known, because not all of the connection was seen here.
+    #[must_use]
+    pub fn said(&self, connection: ConnectionId) -> Option<[Said; 2]> {
+        self.with(connection, |part, slot| part.entry(slot).tcp.said())
     }
 
     /// Marks a connection as one whose packets go through the fast path from now on, and returns it. To

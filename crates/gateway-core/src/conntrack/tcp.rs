@@ -38,6 +38,19 @@ struct Side {
     facts: u8,
 }
 
+/// What one side of a TCP connection has said, for the fast path to go on from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Said {
+    /// One behind the last number that it has sent.
+    pub end: u32,
+    /// The last number that the other side has offered to take, and one more.
+    pub limit: u32,
+    /// The largest window that it has offered, not shifted.
+    pub window: u16,
+    /// The shift of its windows.
+    pub scale: u8,
+}
+
 const SENT_SYN: u8 = 1;
 const SYN_ACKED: u8 = 2;
 const SENT_FIN: u8 = 4;
@@ -233,6 +246,19 @@ impl Tcp {
     /// From now on not all of the connection is seen, so numbers do not count any more.
     pub(super) fn stop_checking(&mut self) {
         self.marks |= UNCHECKED;
+    }
+
+    /// Returns what both sides have said, if it is known.
+    pub(super) fn said(&self) -> Option<[Said; 2]> {
+        let has_both = self.sides.iter().all(|side| side.has(SENT_SYN));
+        (has_both && self.marks & UNCHECKED == 0).then(|| {
+            self.sides.map(|side| Said {
+                end: side.end,
+                limit: side.limit,
+                window: side.window.max(1),
+                scale: side.scale,
+            })
+        })
     }
 
     /// True if the number that an ICMP error quotes, of a segment of this side, can be one that is on its way.

@@ -73,6 +73,11 @@ impl Ask<'_> {
         self.judge_second().then_some(begun)
     }
 
+    /// True for a TCP segment whose header the fast path does not look at.
+    fn is_unfollowed(&self) -> bool {
+        matches!(self.flow.upper, Upper::Tcp(_)) && self.flow.fragment.is_some()
+    }
+
     fn passed(&self, connection: Option<ConnectionId>, established: bool) -> Passed {
         Passed {
             connection,
@@ -175,7 +180,8 @@ impl Conntrack {
                 };
                 let id = ConnectionId::new(ask.stripe, slot, part.serial(slot));
                 Ok(Passed {
-                    let_go: handed_over && !established,
+                    // The fast path has not read what numbers a fragment has.
+                    let_go: handed_over && (!established || ask.is_unfollowed()),
                     ..ask.passed(Some(id), established)
                 })
             }

@@ -1,6 +1,8 @@
 //! What rules and connections say of a packet; and which rules it meets, for whoever watches.
 
 use super::cacheable::may_be_taken;
+use ringside_wire::Protocol;
+
 use super::{Burst, Cacheable, Decider, Ends, flow_of, tenants_packet};
 use crate::conntrack::Received;
 use crate::flow::Flow;
@@ -19,6 +21,14 @@ impl Burst<'_> {
         let packet = self.peek(frame);
         packet.map_or([None; 2], |packet| self.decider.rules(frame, &packet))
     }
+}
+
+/// True for whole TCP segments behind extension headers of IPv6: the fast path does not follow
+/// their numbers. Of fragments connection tracking knows it.
+fn is_unfollowed(frame: &[u8], packet: &Packet, flow: &Flow) -> bool {
+    let next_header = frame.get(usize::from(packet.network) + 6);
+    let is_whole_v6 = flow.source.is_ipv6() && flow.fragment.is_none();
+    is_whole_v6 && flow.protocol == Protocol::TCP && next_header != Some(&Protocol::TCP.0)
 }
 
 impl Decider {
@@ -70,7 +80,9 @@ impl Decider {
             };
             let passed = judged?;
             return Ok(match passed.connection {
-                Some(connection) if passed.let_go => Cacheable::Ended(connection),
+                Some(connection) if passed.let_go || is_unfollowed(frame, packet, &known) => {
+                    Cacheable::Ended(connection)
+                }
                 Some(connection) if passed.established && may_be_taken(&known, sender) => Cacheable::Connection {
                     connection,
                     generation: passed.generation,

@@ -18,6 +18,7 @@ mod moving;
 mod peers;
 mod reference;
 mod room;
+mod said;
 mod tcp;
 mod threads;
 

@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use ringside_netlab::Lab;
+use ringside_wire::checksum::update;
 use ringside_wire::tcp::Flags;
 use ringside_xsk::{Filter, Mode, Path, Port, Queue, Wait};
 
@@ -156,7 +157,7 @@ impl Hosts {
                 continue;
             };
             data[..answer.len()].copy_from_slice(answer);
-            data[ports_at..ports_at + 4].copy_from_slice(&[c, d, a, b]);
+            put_ports(data, ports_at, [[c, d], [a, b]]);
             packet.send();
         }
         burst.finish()?;
@@ -172,10 +173,20 @@ impl Hosts {
         let sent = queue(&mut self.port).send_with(most, |slot| {
             assert!(slot.write(packet), "room for a packet");
             let [client, server] = ports(flow());
-            slot.data_mut()[at..at + 2].copy_from_slice(&client.to_be_bytes());
-            slot.data_mut()[at + 2..at + 4].copy_from_slice(&server.to_be_bytes());
+            put_ports(slot.data_mut(), at, [client, server].map(u16::to_be_bytes));
         })?;
         Ok(sent)
+    }
+}
+
+/// Writes a segment's ports, which its checksum follows.
+fn put_ports(data: &mut [u8], at: usize, ports: [[u8; 2]; 2]) {
+    let check = at + 16;
+    let word = |data: &[u8], at: usize| u16::from_be_bytes([data[at], data[at + 1]]);
+    for (place, port) in [at, at + 2].into_iter().zip(ports) {
+        let changed = update(word(data, check), word(data, place), u16::from_be_bytes(port));
+        data[check..check + 2].copy_from_slice(&changed.to_be_bytes());
+        data[place..place + 2].copy_from_slice(&port);
     }
 }
 

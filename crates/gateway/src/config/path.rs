@@ -17,7 +17,7 @@ use crate::notice::Key;
 
 /// Bytes that the fast path's caches take for a neighbour and for a connection.
 const NEIGHBOR_BYTES: u64 = 90;
-const CONNECTION_BYTES: u64 = 140;
+const CONNECTION_BYTES: u64 = 172;
 /// Of the host's memory, for each of the two caches, if nothing is said.
 const PART_OF_MEMORY: u64 = 64;
 /// No more than this part for one of them: the kernel takes all of it at once.

@@ -3,9 +3,11 @@
 //! Those that anybody can make any number of ([`State::is_brief`]: datagrams without an answer, and
 //! echoes) have a part of it at the most, and are the first to make room for others.
 
+use std::time::{Duration, Instant};
+
 use anyhow::Result;
-use ringside_bpf::gateway::{CachedConnection, ConnectionKey, GatewayProgram, Hand, PolicySlot};
-use ringside_gateway_core::conntrack::{Connection, ConnectionId, Conntrack, State};
+use ringside_bpf::gateway::{CachedConnection, ConnectionKey, GatewayProgram, Hand, PolicySlot, TcpNumbers, TcpSide};
+use ringside_gateway_core::conntrack::{Connection, ConnectionId, Conntrack, Said, State};
 use ringside_gateway_core::{TenantAddress, Vni};
 use ringside_wire::Protocol;
 
@@ -19,6 +21,12 @@ const EVICT_EVERY: u64 = 1_000_000_000;
 /// What had a packet within so many nanoseconds does not make room for others: its next one would bring it back.
 const QUIET: u64 = 1_000_000_000;
 
+/// Connections of TCP that are handed over at once.
+const AT_ONCE: usize = 32;
+/// How long that may take: a worker sends on less meanwhile than numbers may be ahead.
+const MOST_UNFOLLOWED: Duration = Duration::from_millis(10);
+/// Nanoseconds after which no worker has a packet any more that came before its connection was put.
+const SETTLED: u64 = 1_000_000_000;
 /// The part of the cache that brief connections may have.
 const BRIEF_PART: u32 = 8;
 
@@ -54,8 +62,24 @@ impl Handed {
         connections: impl IntoIterator<Item = (ConnectionId, u64)>,
         (epochs, now): (&Epochs, u64),
     ) -> Result<()> {
+        let connections: Vec<_> = connections.into_iter().collect();
+        for some in connections.chunks(AT_ONCE) {
+            self.hand_over_some(program, conntrack, some, (epochs, now))?;
+        }
+        Ok(())
+    }
+
+    /// The same of a few: until they are put, workers send on packets whose numbers nobody follows.
+    fn hand_over_some(
+        &mut self,
+        program: &GatewayProgram,
+        conntrack: &Conntrack,
+        connections: &[(ConnectionId, u64)],
+        (epochs, now): (&Epochs, u64),
+    ) -> Result<()> {
+        let begun = Instant::now();
         let (mut entries, mut brief) = (Vec::new(), Vec::new());
-        for (id, epoch) in connections {
+        for &(id, epoch) in connections {
             let known = conntrack.find(id);
             let Some(known) = known.filter(|connection| epochs.holds(slot_of(connection.vni), epoch)) else {
                 continue;
@@ -66,10 +90,16 @@ impl Handed {
             if known.state.is_brief() && !may_carry(conntrack, known.state) {
                 continue;
             }
+            let said = conntrack.said(id);
             let Some(connection) = conntrack.hand_over(id) else {
                 continue;
             };
             let (key, from_higher) = key(&connection);
+            let known = match (connection.protocol, said) {
+                (Protocol::TCP, None) => program.connections().find(&key)?,
+                _ => None,
+            };
+            let numbers = numbers(said, from_higher, known, now);
             let idle = conntrack.timeout(connection.state) / 1_000_000;
             let value = CachedConnection {
                 generation: epoch,
@@ -77,6 +107,7 @@ impl Handed {
                 idle_ms: u32::try_from(idle).unwrap_or(u32::MAX),
                 from_higher,
                 one_way: connection.state.is_one_way(),
+                numbers,
                 name: id.to_bits(),
             };
             match connection.state.is_brief() {
@@ -90,6 +121,11 @@ impl Handed {
         }
         let mut done = program.connections().put(&entries)?;
         if done < entries.len() && self.evict(program, conntrack, (epochs, now))? {
+            done = program.connections().put(&entries)?;
+        }
+        if begun.elapsed() > MOST_UNFOLLOWED {
+            // Too much may have gone by meanwhile.
+            entries.iter_mut().for_each(|(_, value)| value.numbers = None);
             done = program.connections().put(&entries)?;
         }
         self.refused += (entries.len() - done) as u64;
@@ -256,6 +292,30 @@ fn is_there(program: &GatewayProgram, connection: &Connection, epoch: u64, now: 
     };
     let (key, _) = key(connection);
     Ok(program.connections().find(&key)?.is_some_and(is_its))
+}
+
+/// Returns the numbers that the fast path goes on from: what workers have followed until now, or
+/// what the fast path itself has, of a connection that is put again. None: not known.
+fn numbers(
+    said: Option<[Said; 2]>,
+    from_higher: bool,
+    known: Option<CachedConnection>,
+    now: u64,
+) -> Option<TcpNumbers> {
+    let followed = said.map(|[first, second]| {
+        let sides = if from_higher { [second, first] } else { [first, second] };
+        sides.map(|said| TcpSide {
+            end: said.end,
+            limit: said.limit,
+            window: said.window,
+            scale: said.scale,
+        })
+    });
+    let sides = followed.or_else(|| Some(known?.numbers?.sides))?;
+    Some(TcpNumbers {
+        exact_from: now.saturating_add(SETTLED),
+        sides,
+    })
 }
 
 /// Its key, and whether its first packet came from the higher end.

@@ -29,6 +29,7 @@ fn over() -> (ConnectionKey, CachedConnection) {
         idle_ms: 0,
         from_higher,
         one_way: false,
+        numbers: None,
         name: 1,
     };
     (key, value)

@@ -13,6 +13,7 @@ mod direct;
 mod disk;
 mod errors;
 mod fleet;
+mod forged;
 mod geneve;
 mod groups;
 mod igb;

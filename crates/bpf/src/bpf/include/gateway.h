@@ -10,7 +10,7 @@
 
 #include "parse.h"
 
-#define GATEWAY_LAYOUT 12
+#define GATEWAY_LAYOUT 13
 
 #define MOST_PORTS 16
 #define MOST_ADDRESSES 16
@@ -44,6 +44,7 @@ enum outcome {
 	DROP_ARP_NOT_ASKED = 13,
 	DROP_DISCOVERY_MALFORMED = 14,
 	DROP_DISCOVERY_NOT_ASKED = 15,
+	DROP_OUT_OF_WINDOW = 28,
 	DROP_TRANSMIT_FAILED = 35,
 	DROP_NO_WORKER = 38,
 	DROP_STALE = 42,
@@ -136,6 +137,16 @@ struct connection_key {
 enum connection_flags {
 	FROM_HIGH = 1, /* its higher end has sent the first packet */
 	ONE_WAY = 2,   /* the other end has not answered: its packets go to a worker */
+	NUMBERED = 4,  /* of TCP, and what its ends have said is known: `sides` */
+};
+
+/* What one end of a TCP connection has said: Side of crates/gateway-core/src/conntrack/tcp.rs. */
+struct tcp_side {
+	__u32 end;    /* one behind the last number that it has sent */
+	__u32 limit;  /* the last number that the other end has offered to take, and one more */
+	__u16 window; /* the largest that it has offered, not shifted */
+	__u8 scale;   /* the shift of its windows */
+	__u8 pad;
 };
 
 /* Times are CLOCK_MONOTONIC in ns. */
@@ -146,6 +157,8 @@ struct connection {
 	__u32 idle_ms;	  /* so much later it is over */
 	__u8 flags;	  /* enum connection_flags */
 	__u8 pad[3];
+	__u64 exact_from; /* workers may have sent on segments that are not in `sides` before */
+	struct tcp_side sides[2]; /* of the lower and of the higher end */
 };
 
 struct port {

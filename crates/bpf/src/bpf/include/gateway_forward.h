@@ -8,36 +8,10 @@
 #ifndef RINGSIDE_GATEWAY_FORWARD_H
 #define RINGSIDE_GATEWAY_FORWARD_H
 
-#include "gateway_parse.h"
+#include "gateway_connection.h"
 #include "gateway_table.h"
 
-#include <linux/tcp.h>
-
-#define TCP_STATE_FLAGS 0x27 /* URG, RST, SYN, FIN: nothing that plain data has */
-#define TCP_ACK 0x10
 #define MOST_TTL_LEFT 1 /* with so much, its way ends here */
-
-/* ICMP and ICMPv6, as echo requests and replies have it. */
-struct echo {
-	__u8 type;
-	__u8 code;
-	__u16 check;
-	__be16 identifier;
-	__be16 sequence;
-};
-
-/* Type and code. */
-#define ECHO_REQUEST_V4 0x0800
-#define ECHO_REPLY_V4 0x0000
-#define ECHO_REQUEST_V6 0x8000
-#define ECHO_REPLY_V6 0x8100
-
-/* What the packet carries, if there is a checksum or a connection to look at. */
-struct upper {
-	__u32 at; /* from the frame's beginning; 0: nothing to be looked at */
-	__u32 length;
-	__u32 protocol;
-};
 
 /* False: the header is not there, which is as in open_packet(). */
 static __always_inline int key_of(struct neighbor_key *key, const struct packet *packet,
@@ -147,6 +121,8 @@ __noinline int find_upper(struct xdp_md *ctx, const struct found *found, struct 
 		if (is_extension(protocol))
 			return SLOW_HEADERS;
 	}
+	upper->length = length;
+	upper->protocol = protocol;
 	if (protocol == IPPROTO_TCP) {
 		struct tcphdr *tcp = at;
 
@@ -174,127 +150,8 @@ __noinline int find_upper(struct xdp_md *ctx, const struct found *found, struct 
 		if (length >= sizeof(*echo) && FITS(echo, packet.end))
 			upper->at = at - packet.data;
 	}
-	upper->length = length;
-	upper->protocol = protocol;
 outer:
 	return is_outer_partial(ctx, &packet, found) ? SLOW_CHECKSUM : TENANT;
-}
-
-/* Is the first address the higher one, or of two that are the same the one with the higher port? */
-static __always_inline int is_higher(const __be32 *first, const __be32 *second, int words,
-				     __be16 first_port, __be16 second_port)
-{
-#pragma unroll
-	for (int i = 0; i < 4; i++) {
-		if (i < words && first[i] != second[i])
-			return bpf_ntohl(first[i]) > bpf_ntohl(second[i]);
-	}
-	return bpf_ntohs(first_port) > bpf_ntohs(second_port);
-}
-
-/* Type and code of an echo as ports: true. Other ICMP: false. */
-static __always_inline int echo_ports(const struct echo *echo, __u32 protocol, __be16 ports[2],
-				      int *asks)
-{
-	__u16 kind = echo->type << 8 | echo->code;
-	int v4 = protocol == IPPROTO_ICMP;
-
-	*asks = kind == (v4 ? ECHO_REQUEST_V4 : ECHO_REQUEST_V6);
-	if (!*asks && kind != (v4 ? ECHO_REPLY_V4 : ECHO_REPLY_V6))
-		return 0;
-	ports[0] = *asks ? echo->identifier : bpf_htons(ECHO_PORT);
-	ports[1] = *asks ? bpf_htons(ECHO_PORT) : echo->identifier;
-	return 1;
-}
-
-/*
- * A step: plain data, or an echo, of a connection that is known here and was allowed by the policy
- * in force?
- */
-__noinline int is_established(struct xdp_md *ctx, const struct config *config,
-			      const struct found *found, const struct upper *upper)
-{
-	struct connection_key key = {};
-	struct connection *connection;
-	struct packet packet;
-	__be16 ports[2]; /* of the sender and of the receiver */
-	int from_high, is_first, asks = 0, is_echo = 0;
-	void *at;
-	__u64 now;
-
-	if (!config || !found || !upper || !upper->at || !open_packet(ctx, found, &packet))
-		return 0;
-	at = packet.data + (upper->at & PLACES);
-	if (upper->protocol == IPPROTO_TCP) {
-		struct tcphdr *tcp = at;
-		__u8 flags;
-
-		if (!FITS(tcp, packet.end))
-			return 0;
-		flags = ((__u8 *)tcp)[13];
-		if (tcp->doff < 5 || tcp->doff * 4 > upper->length ||
-		    (flags & (TCP_STATE_FLAGS | TCP_ACK)) != TCP_ACK)
-			return 0;
-		ports[0] = tcp->source;
-		ports[1] = tcp->dest;
-	} else if (upper->protocol == IPPROTO_UDP) {
-		struct udphdr *udp = at;
-		__u32 length;
-
-		if (!FITS(udp, packet.end))
-			return 0;
-		length = bpf_ntohs(udp->len);
-		if (length < sizeof(*udp) || length > upper->length)
-			return 0;
-		ports[0] = udp->source;
-		ports[1] = udp->dest;
-	} else {
-		struct echo *echo = at;
-
-		if (!FITS(echo, packet.end) || !echo_ports(echo, upper->protocol, ports, &asks))
-			return 0;
-		is_echo = 1;
-	}
-	key.protocol = upper->protocol;
-	if (found->content == IP4) {
-		struct iphdr *ip = packet.network;
-
-		key.network = NETWORK_V4 | found->vni;
-		from_high = is_higher(&ip->saddr, &ip->daddr, 1, ports[0], ports[1]);
-		key.low[0] = from_high ? ip->daddr : ip->saddr;
-		key.high[0] = from_high ? ip->saddr : ip->daddr;
-	} else {
-		struct ipv6hdr *ip6 = packet.network;
-
-		if (!has_ipv6(&packet))
-			return 0;
-		key.network = NETWORK_V6 | found->vni;
-		from_high = is_higher(ip6->saddr.s6_addr32, ip6->daddr.s6_addr32, 4, ports[0], ports[1]);
-		if (from_high) {
-			__builtin_memcpy(key.low, &ip6->daddr, sizeof(key.low));
-			__builtin_memcpy(key.high, &ip6->saddr, sizeof(key.high));
-		} else {
-			__builtin_memcpy(key.low, &ip6->saddr, sizeof(key.low));
-			__builtin_memcpy(key.high, &ip6->daddr, sizeof(key.high));
-		}
-	}
-	key.ports[0] = from_high ? ports[1] : ports[0];
-	key.ports[1] = from_high ? ports[0] : ports[1];
-	connection = bpf_map_lookup_elem(&connections, &key);
-	if (!connection || connection->generation < policy_since(found->vni) ||
-	    connection->generation < config->generation)
-		return 0;
-	is_first = from_high == !!(connection->flags & FROM_HIGH);
-	/* An answer to what had none; or requests of the other end, if the identifier is ECHO_PORT. */
-	if ((!is_first && (connection->flags & ONE_WAY)) || (is_echo && asks != is_first))
-		return 0;
-	/* A tick of the kernel is exact enough, and no clock is read. */
-	now = bpf_ktime_get_coarse_ns();
-	if ((__s64)(now - connection->seen) > (__s64)connection->idle_ms * 1000000)
-		return 0;
-	if (connection->seen < now)
-		connection->seen = now;
-	return 1;
 }
 
 static __always_inline int is_from_its_host(const struct packet *packet, const struct found *found,
@@ -450,13 +307,33 @@ __noinline int find_route(struct xdp_md *ctx, const struct config *config,
 			return SLOW_TTL;
 	}
 	/* Last, for it says of a connection that it is alive. */
-	if (policed && !is_established(ctx, config, found, &upper))
-		return SLOW_POLICED;
+	if (policed) {
+		int known = is_established(ctx, config, found, &upper, 0);
+
+		if (known != KNOWN)
+			return known == OUT_OF_WINDOW ? DROP_OUT_OF_WINDOW : SLOW_POLICED;
+	}
 	route->place = place;
 	route->policed = policed;
 	route->source_port = config->flags & DERIVE_PORT ? derived_port(&packet, found) :
 							   packet.udp->source;
 	return TENANT;
+}
+
+/*
+ * Is it a TCP segment of a connection that is known here, with numbers that its sender may not
+ * send? A worker follows no numbers of such a connection. Where no rules are bound there is none.
+ */
+static __always_inline int is_out_of_window(struct xdp_md *ctx, const struct config *config,
+					    const struct found *found)
+{
+	struct upper upper = {};
+
+	if ((found->content != IP4 && found->content != IP6) || !policy_since(found->vni))
+		return 0;
+	/* Whatever else it says of the packet. */
+	find_upper(ctx, found, &upper);
+	return is_established(ctx, config, found, &upper, 1) == OUT_OF_WINDOW;
 }
 
 /* Tells who sends to whom. Before the packet is edited. */

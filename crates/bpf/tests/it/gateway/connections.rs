@@ -13,12 +13,12 @@ use crate::common::privileged;
 use crate::gateway::bed::{Bed, Wanted, in_namespace, key, neighbor};
 use crate::gateway::fixtures::{sent, udp};
 
-const POLICED: Outcome = Outcome::Slow(SlowCause::Policed);
+pub(crate) const POLICED: Outcome = Outcome::Slow(SlowCause::Policed);
 const SECOND: u64 = 1_000_000_000;
-const GENERATION: u64 = 0x0001_0000_0001;
+pub(crate) const GENERATION: u64 = 0x0001_0000_0001;
 
 /// Rules are bound to tenant 2, since [`GENERATION`].
-fn with_rules(test: impl FnOnce(Bed) + Send) {
+pub(crate) fn with_rules(test: impl FnOnce(Bed) + Send) {
     if !privileged() {
         return;
     }
@@ -46,12 +46,12 @@ fn police(bed: &Bed, last: u8) {
     }
 }
 
-fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     u64::try_from(now.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap()
 }
 
-fn connection(v6: bool, protocol: Protocol, ports: [u16; 2]) -> ConnectionKey {
+pub(crate) fn connection(v6: bool, protocol: Protocol, ports: [u16; 2]) -> ConnectionKey {
     connection_in(VNI, protocol, [(1, ports[0]), (2, ports[1])], v6)
 }
 
@@ -62,7 +62,7 @@ fn connection_in(vni: u32, protocol: Protocol, ends: [(u8, u16); 2], v6: bool) -
     key
 }
 
-fn alive() -> CachedConnection {
+pub(crate) fn alive() -> CachedConnection {
     CachedConnection {
         generation: GENERATION,
         seen: now(),
@@ -70,6 +70,7 @@ fn alive() -> CachedConnection {
         idle_ms: 60_000,
         from_higher: false,
         one_way: false,
+        numbers: None,
     }
 }
 

@@ -102,6 +102,7 @@ impl Bed {
             idle_ms: u32::MAX,
             from_higher,
             one_way: false,
+            numbers: None,
             name: id.to_bits(),
         };
         assert_eq!(self.program.connections().put(&[(key, value)]).unwrap(), 1);

@@ -11,8 +11,8 @@ pub(super) const SYN_ACK: Flags = Flags(Flags::SYN.0 | Flags::ACK.0);
 pub(super) const RST_ACK: Flags = Flags(Flags::RST.0 | Flags::ACK.0);
 
 /// Where client and server begin to count: both wrap soon.
-const C: u32 = u32::MAX - 5;
-const S: u32 = u32::MAX - 1;
+pub(super) const C: u32 = u32::MAX - 5;
+pub(super) const S: u32 = u32::MAX - 1;
 
 /// A window of 1000 bytes, without a shift.
 const WINDOW: u16 = 1000;

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Connections that the program knows: where rules are bound to an end of a packet, only what belongs
+ * to one of them is sent on here. Numbers of TCP are followed by the rules of Tcp in
+ * crates/gateway-core/src/conntrack/tcp.rs.
+ */
+#ifndef RINGSIDE_GATEWAY_CONNECTION_H
+#define RINGSIDE_GATEWAY_CONNECTION_H
+
+#include "gateway_parse.h"
+
+#include <linux/tcp.h>
+
+#define TCP_STATE_FLAGS 0x27 /* URG, RST, SYN, FIN: nothing that plain data has */
+#define TCP_RST 0x04
+#define TCP_ACK 0x10
+
+/* ICMP and ICMPv6, as echo requests and replies have it. */
+struct echo {
+	__u8 type;
+	__u8 code;
+	__u16 check;
+	__be16 identifier;
+	__be16 sequence;
+};
+
+/* Type and code. */
+#define ECHO_REQUEST_V4 0x0800
+#define ECHO_REPLY_V4 0x0000
+#define ECHO_REQUEST_V6 0x8000
+#define ECHO_REPLY_V6 0x8100
+
+/* What the packet carries, if there is a checksum or a connection to look at. */
+struct upper {
+	__u32 at; /* from the frame's beginning; 0: nothing to be looked at */
+	__u32 length;
+	__u32 protocol;
+};
+
+/* Is the first address the higher one, or of two that are the same the one with the higher port? */
+static __always_inline int is_higher(const __be32 *first, const __be32 *second, int words,
+				     __be16 first_port, __be16 second_port)
+{
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		if (i < words && first[i] != second[i])
+			return bpf_ntohl(first[i]) > bpf_ntohl(second[i]);
+	}
+	return bpf_ntohs(first_port) > bpf_ntohs(second_port);
+}
+
+/* Type and code of an echo as ports: true. Other ICMP: false. */
+static __always_inline int echo_ports(const struct echo *echo, __u32 protocol, __be16 ports[2],
+				      int *asks)
+{
+	__u16 kind = echo->type << 8 | echo->code;
+	int v4 = protocol == IPPROTO_ICMP;
+
+	*asks = kind == (v4 ? ECHO_REQUEST_V4 : ECHO_REQUEST_V6);
+	if (!*asks && kind != (v4 ? ECHO_REPLY_V4 : ECHO_REPLY_V6))
+		return 0;
+	ports[0] = *asks ? echo->identifier : bpf_htons(ECHO_PORT);
+	ports[1] = *asks ? bpf_htons(ECHO_PORT) : echo->identifier;
+	return 1;
+}
+
+/* Numbers of TCP wrap: is `a` before `b`? */
+static __always_inline int is_before(__u32 a, __u32 b)
+{
+	return (__s32)(a - b) < 0;
+}
+
+/* The least that acknowledgments may lag behind, and what workers may have sent on before `exact_from`. */
+#define LEAST_LAG 66000
+#define UNSEEN (1 << 24)
+
+/*
+ * Does a segment fit what both ends have said? What it says is noted then. As Tcp::fits() and
+ * see_others() of crates/gateway-core/src/conntrack/tcp.rs; CPUs that have a packet of the same
+ * direction at once may lose what one of the two says, as a bound that the next packet moves.
+ */
+static __always_inline int note_segment(struct connection *connection, struct tcp_side *side,
+					struct tcp_side *other, const struct tcphdr *tcp,
+					__u32 length, __u64 now)
+{
+	__u32 sequence = bpf_ntohl(tcp->seq), acknowledgment = bpf_ntohl(tcp->ack_seq);
+	__u32 end = sequence + length - tcp->doff * 4 + tcp->fin;
+	__u32 own = (__u32)side->window << (side->scale & 15);
+	__u32 others = (__u32)other->window << (other->scale & 15);
+	__u32 unseen = now < connection->exact_from ? UNSEEN : 0;
+	__u16 window = bpf_ntohs(tcp->window);
+	__u32 limit;
+
+	if (is_before(side->limit + unseen, sequence) || is_before(end, side->end - others - 1))
+		return 0;
+	/* A reset ends what its sender knows nothing of: nobody's numbers follow from it. */
+	if (tcp->rst)
+		return 1;
+	if (is_before(other->end + unseen, acknowledgment) ||
+	    is_before(acknowledgment, other->end - (own > LEAST_LAG ? own : LEAST_LAG)))
+		return 0;
+	/* One more than was offered, which is how a closed window is probed. */
+	limit = side->limit + unseen + 1;
+	if (is_before(limit, end))
+		end = limit;
+	if (is_before(side->end, end))
+		side->end = end;
+	if (side->window < window)
+		side->window = window;
+	if (is_before(other->end, acknowledgment))
+		other->end = acknowledgment;
+	limit = acknowledgment + ((__u32)window << (side->scale & 15));
+	if (is_before(other->limit, limit))
+		other->limit = limit;
+	return 1;
+}
+
+/* Of is_established(). */
+enum known {
+	UNKNOWN,
+	KNOWN,
+	OUT_OF_WINDOW, /* known, and its numbers are none that its sender may send */
+};
+
+/*
+ * A step: plain data, or an echo, of a connection that is known here and was allowed by the policy
+ * in force? `handed_up`: a worker decides about it, whatever it is; its numbers count all the same.
+ */
+__noinline int is_established(struct xdp_md *ctx, const struct config *config,
+			      const struct found *found, const struct upper *upper, __u32 handed_up)
+{
+	struct connection_key key = {};
+	struct connection *connection;
+	struct tcphdr *tcp = 0;
+	struct packet packet;
+	__be16 ports[2]; /* of the sender and of the receiver */
+	int from_high, is_first, asks = 0, is_echo = 0;
+	void *at;
+	__u64 now;
+
+	if (!config || !found || !upper || !upper->at || !open_packet(ctx, found, &packet))
+		return UNKNOWN;
+	at = packet.data + (upper->at & PLACES);
+	if (upper->protocol == IPPROTO_TCP) {
+		__u8 flags;
+
+		tcp = at;
+		if (!FITS(tcp, packet.end))
+			return UNKNOWN;
+		flags = ((__u8 *)tcp)[13];
+		if (tcp->doff < 5 || tcp->doff * 4 > upper->length)
+			return UNKNOWN;
+		/* A SYN, or what has no ACK and is no reset, says nothing of an open connection. */
+		if (handed_up ? (tcp->syn || !(flags & (TCP_RST | TCP_ACK))) :
+				(flags & (TCP_STATE_FLAGS | TCP_ACK)) != TCP_ACK)
+			return UNKNOWN;
+		ports[0] = tcp->source;
+		ports[1] = tcp->dest;
+	} else if (handed_up) {
+		return UNKNOWN;
+	} else if (upper->protocol == IPPROTO_UDP) {
+		struct udphdr *udp = at;
+		__u32 length;
+
+		if (!FITS(udp, packet.end))
+			return UNKNOWN;
+		length = bpf_ntohs(udp->len);
+		if (length < sizeof(*udp) || length > upper->length)
+			return UNKNOWN;
+		ports[0] = udp->source;
+		ports[1] = udp->dest;
+	} else {
+		struct echo *echo = at;
+
+		if (!FITS(echo, packet.end) || !echo_ports(echo, upper->protocol, ports, &asks))
+			return UNKNOWN;
+		is_echo = 1;
+	}
+	key.protocol = upper->protocol;
+	if (found->content == IP4) {
+		struct iphdr *ip = packet.network;
+
+		key.network = NETWORK_V4 | found->vni;
+		from_high = is_higher(&ip->saddr, &ip->daddr, 1, ports[0], ports[1]);
+		key.low[0] = from_high ? ip->daddr : ip->saddr;
+		key.high[0] = from_high ? ip->saddr : ip->daddr;
+	} else {
+		struct ipv6hdr *ip6 = packet.network;
+
+		if (!has_ipv6(&packet))
+			return UNKNOWN;
+		key.network = NETWORK_V6 | found->vni;
+		from_high = is_higher(ip6->saddr.s6_addr32, ip6->daddr.s6_addr32, 4, ports[0], ports[1]);
+		if (from_high) {
+			__builtin_memcpy(key.low, &ip6->daddr, sizeof(key.low));
+			__builtin_memcpy(key.high, &ip6->saddr, sizeof(key.high));
+		} else {
+			__builtin_memcpy(key.low, &ip6->saddr, sizeof(key.low));
+			__builtin_memcpy(key.high, &ip6->daddr, sizeof(key.high));
+		}
+	}
+	key.ports[0] = from_high ? ports[1] : ports[0];
+	key.ports[1] = from_high ? ports[0] : ports[1];
+	connection = bpf_map_lookup_elem(&connections, &key);
+	if (!connection)
+		return UNKNOWN;
+	/* A tick of the kernel is exact enough, and no clock is read. */
+	now = bpf_ktime_get_coarse_ns();
+	if (tcp && (connection->flags & NUMBERED)) {
+		struct tcp_side *side = &connection->sides[0], *other = &connection->sides[1];
+
+		/* What refuses a SYN of somebody who knows nothing of the connection. */
+		if (tcp->rst && tcp->ack && !tcp->seq)
+			return UNKNOWN;
+		if (from_high) {
+			side = &connection->sides[1];
+			other = &connection->sides[0];
+		}
+		if (!note_segment(connection, side, other, tcp, upper->length, now))
+			return OUT_OF_WINDOW;
+	}
+	if (handed_up || connection->generation < policy_since(found->vni) ||
+	    connection->generation < config->generation)
+		return UNKNOWN;
+	is_first = from_high == !!(connection->flags & FROM_HIGH);
+	/* An answer to what had none; or requests of the other end, if the identifier is ECHO_PORT. */
+	if ((!is_first && (connection->flags & ONE_WAY)) || (is_echo && asks != is_first))
+		return UNKNOWN;
+	if ((__s64)(now - connection->seen) > (__s64)connection->idle_ms * 1000000)
+		return UNKNOWN;
+	if (connection->seen < now)
+		connection->seen = now;
+	return KNOWN;
+}
+
+#endif
