@@ -180,8 +180,9 @@ impl Heard {
         let mut result = session::result(Operation::Listener, ran, queues);
         let streams = self.listener.streams();
         let sum = |field: fn(&ringside_measure::schedule::Stream) -> u64| streams.iter().map(field).sum::<u64>();
+        let skipped = sum(|stream| stream.skipped());
         let counts = Counts {
-            sent: sum(|stream| stream.expected()),
+            sent: sum(|stream| stream.expected()) - skipped,
             received: sum(|stream| stream.received()),
             lost: sum(|stream| stream.lost()),
             duplicated: sum(|stream| stream.duplicated),
@@ -195,7 +196,7 @@ impl Heard {
             unexpected: self.listener.other_session() + self.listener.other_schedule(),
         };
         result.packets = Ledger {
-            generated: counts.sent,
+            generated: counts.sent + skipped,
             sent: counts.sent,
             received: counts.received,
             ..Ledger::default()

@@ -34,7 +34,7 @@ impl Received {
             self.probe.sequence,
             self.probe.intended_ns,
             self.probe.sent_ns,
-            u64::from(self.part.number) << 8 | u64::from(self.part.pcp),
+            u64::from(self.part.skipped) << 24 | u64::from(self.part.number) << 8 | u64::from(self.part.pcp),
             self.pcp.map_or(NO_PCP, u64::from),
             self.at_ns,
         ]
@@ -54,7 +54,8 @@ impl Received {
             },
             part: StreamPart {
                 pcp: (part & 0xff).try_into().ok()?,
-                number: (part >> 8).try_into().ok()?,
+                number: (part >> 8 & 0xffff).try_into().ok()?,
+                skipped: (part >> 24).try_into().ok()?,
             },
             pcp: match pcp {
                 NO_PCP => None,
@@ -126,6 +127,8 @@ pub struct Stream {
     arrivals: Arrivals,
     /// The first number that came: what was sent before it listened is not lost.
     first: Option<u64>,
+    /// What the talker had skipped by that packet, and by the one with the highest number.
+    skipped: [u32; 2],
     last_ns: Option<u64>,
     /// From the intended time to the arrival.
     pub latency: Latency,
@@ -159,6 +162,7 @@ impl Stream {
         Self {
             arrivals: Arrivals::new(WINDOW),
             first: None,
+            skipped: [0; 2],
             last_ns: None,
             latency: Latency::new(),
             path: Latency::new(),
@@ -188,10 +192,17 @@ impl Stream {
         self.arrivals.expected()
     }
 
-    /// Those of them that did not.
+    /// Returns how many of them the talker has not sent, as it says itself: it was too late for them.
+    #[must_use]
+    pub fn skipped(&self) -> u64 {
+        let [first, last] = self.skipped;
+        u64::from(last.wrapping_sub(first)).min(self.expected().saturating_sub(self.received()))
+    }
+
+    /// Returns how many of them were sent and did not come.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        self.expected().saturating_sub(self.received())
+        self.expected().saturating_sub(self.received() + self.skipped())
     }
 
     /// Jitter of the times from the intended time to the arrival.
@@ -251,13 +262,16 @@ impl Listener {
             Some(_) => {}
             None => stream.untold_pcp += 1,
         }
-        let first = *stream.first.get_or_insert(packet.probe.sequence);
+        let first = *stream.first.get_or_insert_with(|| {
+            stream.skipped = [packet.part.skipped; 2];
+            packet.probe.sequence
+        });
         let Some(number) = packet.probe.sequence.checked_sub(first) else {
             stream.too_old += 1;
             return Verdict::Again;
         };
         match stream.arrivals.on_received(number) {
-            Arrival::InOrder => {}
+            Arrival::InOrder => stream.skipped[1] = packet.part.skipped,
             Arrival::Reordered { distance } => {
                 stream.reordered += 1;
                 stream.longest_reordering = stream.longest_reordering.max(distance);

@@ -156,6 +156,7 @@ fn packet(pcp: u8, sequence: u64, after_ns: i64) -> Received {
         part: StreamPart {
             pcp,
             number: u16::try_from(slot.number).unwrap(),
+            skipped: 0,
         },
         pcp: Some(pcp),
         at_ns: intended_ns.saturating_add_signed(after_ns),
@@ -216,6 +217,22 @@ fn the_window_has_both_ends_and_is_moved_by_the_path() {
         (1, 30, 1)
     );
     assert!(stream.latency.summary().is_none());
+}
+
+#[test]
+fn packets_that_the_talker_skipped_are_not_lost() {
+    let mut listener = Listener::new(three(), 0, None);
+    // It had skipped three before it listened; then number 12 is lost, and 13 and 14 are skipped.
+    // 16 comes before 15, and of the two it knows more: 17 is skipped, too.
+    for (sequence, skipped) in [(10, 3_u32), (11, 3), (18, 6), (16, 5), (15, 5)] {
+        let mut one = packet(3, sequence, 1_000);
+        // The count wraps.
+        one.part.skipped = skipped.wrapping_sub(5);
+        listener.record(&one);
+    }
+    let stream = &listener.streams()[1];
+    assert_eq!((stream.received(), stream.expected()), (5, 9));
+    assert_eq!((stream.skipped(), stream.lost()), (3, 1));
 }
 
 #[test]
@@ -298,9 +315,19 @@ fn a_changed_priority_is_seen() {
 fn the_part_comes_back_and_others_are_none() {
     let mut payload = [0xff; STREAM_LEN];
     assert_eq!(StreamPart::decode(&payload), None);
-    let part = StreamPart { pcp: 6, number: 999 };
+    let part = StreamPart {
+        pcp: 6,
+        number: 999,
+        skipped: 0x0102_0304,
+    };
     part.encode(&mut payload).unwrap();
     assert_eq!(StreamPart::decode(&payload), Some(part));
+    let received = Received {
+        part,
+        ..packet(5, 7, 0)
+    };
+    let again = Received::of_row(&received.row()).unwrap();
+    assert_eq!((again.part, again.probe), (part, received.probe));
     payload[41] = 8;
     assert_eq!(StreamPart::decode(&payload), None);
     assert!(part.encode(&mut [0; STREAM_LEN - 1]).is_err());
@@ -345,7 +372,7 @@ fn a_packet_that_is_kept_is_the_same_when_it_is_judged() {
             (kept.probe, kept.part, kept.pcp, kept.at_ns)
         );
     }
-    for (at, number) in [(0, 1 << 32), (4, 1 << 24), (5, 9)] {
+    for (at, number) in [(0, 1 << 32), (4, 1 << 56), (5, 9)] {
         let mut row = packet(5, 3, 777).row();
         row[at] = number;
         assert!(Received::of_row(&row).is_none(), "{row:?}");

@@ -125,8 +125,12 @@ pub struct ClassSent {
 pub struct ClassReceived {
     /// Packets that came, each once.
     pub received_packets: u64,
-    /// Packets that did not come, by the numbers of those that did.
+    /// Packets that were sent and did not come, by the numbers of those that did.
     pub lost_packets: u64,
+    /// Packets that the talker has not sent because it was too late for them, as it says in those
+    /// that came. 0 with a talker of a version that does not say so.
+    #[serde(default)]
+    pub skipped_packets: u64,
     /// Packets that came once more.
     pub duplicated_packets: u64,
     /// Packets that came after one with a higher number (RFC 4737).
@@ -183,6 +187,7 @@ impl ClassReceived {
         Self {
             received_packets: stream.received(),
             lost_packets: stream.lost(),
+            skipped_packets: stream.skipped(),
             duplicated_packets: stream.duplicated,
             reordered_packets: stream.reordered,
             longest_reordering: stream.longest_reordering,

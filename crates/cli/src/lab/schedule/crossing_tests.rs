@@ -83,7 +83,11 @@ fn packets(is_back: bool) -> Vec<Received> {
                 intended_ns,
                 sent_ns,
             },
-            part: StreamPart { pcp: 5, number: 0 },
+            part: StreamPart {
+                pcp: 5,
+                number: 0,
+                skipped: 0,
+            },
             pcp: Some(5),
             at_ns: came(sent_host + took),
         }

@@ -101,9 +101,10 @@ fn listener(out: &mut String, received: &ClassReceived) {
     line(
         "  received",
         format!(
-            "{}, lost {}, doubled {}, out of order {} (RFC 4737)",
+            "{}, lost {}, skipped by the talker {}, doubled {}, out of order {} (RFC 4737)",
             packets(received.received_packets),
             packets(received.lost_packets),
+            packets(received.skipped_packets),
             packets(received.duplicated_packets),
             packets(received.reordered_packets)
         ),

@@ -100,8 +100,9 @@ impl Frames {
         (0..self.classes.len()).map(of).collect()
     }
 
-    /// Writes the packet, sent at `sent_ns`.
-    pub(super) fn write(&mut self, which: Which, sent_ns: u64) -> Result<&[u8]> {
+    /// Writes the packet, sent at `sent_ns`. `unskipped` packets of its class were sent before it, or
+    /// left out on purpose.
+    pub(super) fn write(&mut self, which: Which, sent_ns: u64, unskipped: u64) -> Result<&[u8]> {
         let class = self.classes.get_mut(which.class).context("a class of the schedule")?;
         let headers = self.flow.header_len();
         let probe = Probe {
@@ -115,6 +116,9 @@ impl Frames {
         let part = StreamPart {
             pcp: class.pcp,
             number: u16::try_from(which.number).unwrap_or(u16::MAX),
+            // Numbers go with the schedule. The listener takes differences.
+            #[allow(clippy::cast_possible_truncation, reason = "modulo 2^32")]
+            skipped: which.sequence.wrapping_sub(unskipped) as u32,
         };
         // As if there were no tag, so much further behind; then the addresses move to the front, and the tag between.
         let frame = &mut class.frame;

@@ -28,7 +28,7 @@ fn a_frame_is_tagged_and_whole() {
         let mut frames = frames(addresses, 10);
         for (slot, pcp, len) in [(0, 5, 200), (2, 3, 131), (1, 5, 200)] {
             let which = frames.which(slot, 4, 7_000_000).unwrap();
-            let frame = frames.write(which, 6_999_999).unwrap();
+            let frame = frames.write(which, 6_999_999, which.sequence - 3).unwrap();
             assert_eq!(frame.len(), len);
             let packet = parse_udp(frame).unwrap();
             let tag = packet.vlan.unwrap();
@@ -42,7 +42,8 @@ fn a_frame_is_tagged_and_whole() {
             let probe = Probe::decode(payload).unwrap();
             assert_eq!((probe.session, probe.clock, probe.sent_ns), (9, Clock::Tai, 6_999_999));
             assert_eq!((probe.sequence, probe.intended_ns), (which.sequence, which.intended_ns));
-            assert_eq!(StreamPart::decode(payload).unwrap().pcp, pcp);
+            let part = StreamPart::decode(payload).unwrap();
+            assert_eq!((part.pcp, part.skipped), (pcp, 3));
         }
     }
 }

@@ -220,7 +220,8 @@ impl<T: Through> Sender for Talker<'_, T> {
             // Overslept: it would only be in others' way.
             return Ok(Sent::No);
         }
-        let frame = self.frames.write(which, now_ns)?;
+        let unskipped = sent.sent_packets + sent.omitted_packets.unwrap_or(0);
+        let frame = self.frames.write(which, now_ns, unskipped)?;
         let launch_ns = self.lead.map(|_| leaves_ns);
         Ok(match self.through.hand_over(which.class, frame, launch_ns, worker)? {
             true => {
