@@ -26,6 +26,11 @@ pub(crate) use bad_value;
 
 /// Returns whether an error is about a value of the command line.
 pub(crate) fn is_about_a_value(error: &anyhow::Error) -> bool {
+    use ringside_measure::Error::{Impairment, Period, Rate, Schedule, Search};
     error.downcast_ref::<BadValue>().is_some()
         || matches!(error.downcast_ref(), Some(ringside_xsk::Error::Setting { .. }))
+        || matches!(
+            error.downcast_ref(),
+            Some(Impairment(_) | Period | Rate { .. } | Schedule(_) | Search(_))
+        )
 }

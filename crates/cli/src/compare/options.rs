@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::{ArgGroup, ValueEnum};
 use ringside_measure::precision::UntilWidth;
 use ringside_nic::host::CpuTimes;
@@ -176,7 +176,7 @@ impl Bench {
         let online: Vec<u32> = CpuTimes::read()?.cpus.iter().map(|(cpu, _)| *cpu).collect();
         for cpu in self.cpus {
             if !online.contains(&cpu) {
-                bail!(
+                bad_value!(
                     "CPU {cpu} is not online (online: {online:?}); name the sender's and the receiver's with --cpus S,R"
                 );
             }

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::{ArgGroup, ValueEnum};
 use ringside_measure::delay::{CStates, Cell, Core, Wait};
 use ringside_measure::probe::DEFAULT_PORT;
 use ringside_xsk::{BusyPoll, Filter, Mode};
 
-use crate::args::{OutputArgs, WaitArg, seconds, time_in};
+use crate::args::{OutputArgs, WaitArg, bad_value, seconds, time_in};
 use crate::compare::LabKind;
 use crate::napi::Defer;
 
@@ -170,7 +170,7 @@ impl Args {
         ];
         match options.into_iter().find(|(_, given)| *given) {
             Some((option, _)) if self.lab.is_none() => {
-                bail!("{option} is the test bed's: it needs --lab veth; of an interface that is as others send")
+                bad_value!("{option} is the test bed's: it needs --lab veth; of an interface that is as others send")
             }
             _ => Ok(()),
         }

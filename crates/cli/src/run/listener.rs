@@ -77,7 +77,7 @@ pub(crate) fn run(args: &ListenerArgs) -> Result<()> {
         (args.run.until_ci.is_some(), "--until-ci"),
     ] {
         if given {
-            bail!("{option} is not for a listener");
+            bad_value!("{option} is not for a listener");
         }
     }
     if args.via == ViaArg::AfPacket && args.port.queues.is_some() {

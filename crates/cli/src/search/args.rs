@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::ValueEnum;
 use ringside_measure::search::{Goal, Range};
 
-use crate::args::{FlowArgs, OutputArgs, PortArgs, bad_value, seconds, time_in};
+use crate::args::{FlowArgs, OutputArgs, PortArgs, bad_value, rate, seconds, time_in};
 use crate::compare::LabKind;
 use crate::serve::RemoteArgs;
 
@@ -56,10 +56,10 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',', value_name = "BYTES")]
     pub(super) sizes: Vec<Size>,
     /// The lowest rate that is of interest, in packets per second
-    #[arg(long, default_value_t = 1_000, value_name = "PPS")]
+    #[arg(long, default_value_t = 1_000, value_name = "PPS", value_parser = rate)]
     from_rate: u64,
     /// The highest rate to try, in packets per second [default: 1000000]
-    #[arg(long, default_value_t = 1_000_000, value_name = "PPS")]
+    #[arg(long, default_value_t = 1_000_000, value_name = "PPS", value_parser = rate)]
     to_rate: u64,
     /// How far apart lower and upper bound may be in the end, in percent
     #[arg(long, default_value_t = 1.0, value_name = "PERCENT")]
@@ -167,12 +167,12 @@ impl Args {
             } else {
                 "--method rfc9097"
             };
-            bail!(
+            bad_value!(
                 "{option}: who counts there? Name a host where `ringside serve` runs in the interface's place, or with --server"
             );
         }
         match (self.port.interface.is_empty(), self.lab) {
-            (true, None) => bail!("where? Give an interface, or --lab veth for a test bed of its own"),
+            (true, None) => bad_value!("where? Give an interface, or --lab veth for a test bed of its own"),
             (false, Some(_)) => {
                 bad_value!("--lab veth brings its own interfaces: leave the interface out")
             }
@@ -181,7 +181,7 @@ impl Args {
         for (name, percents) in [("--loss", &self.loss), ("--latency-at", &self.latency_at)] {
             let most = if name == "--loss" { 99.0 } else { 100.0 };
             if let Some(percent) = percents.iter().find(|percent| !(0.0..=most).contains(*percent)) {
-                bail!("{name} {percent}: percentages from 0 to {most}");
+                bad_value!("{name} {percent}: percentages from 0 to {most}");
             }
         }
         if !(0.01..=50.0).contains(&self.exact) {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::ValueEnum;
 use ringside_measure::probe::HEADER_LEN;
 
@@ -137,7 +137,7 @@ impl Args {
             bad_value!("--stop-above shows what the CPUs did, which --no-disturbers leaves out: take one of the two");
         }
         if self.session.is_none() && !self.no_cost && self.time < self.bench.turn() * 2 {
-            bail!(
+            bad_value!(
                 "-t {:.1}: there is no time for a turn with and one without tracing, {:.0} ms each: a longer time, a shorter \
                  --slot-ms, or --no-cost",
                 self.time.as_secs_f64(),

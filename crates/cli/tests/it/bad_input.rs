@@ -376,6 +376,45 @@ fn nonsense_values() {
         (format!("ping {{}} --to {}", lab.a.ipv4), "own address"),
         (format!("ping {{}} {to} --depth 0"), "--depth"),
         (format!("ping {{}} {to} --timeout 0"), "no time"),
+        (
+            format!("search {{}} {to} --count-there"),
+            "--count-there: who counts there?",
+        ),
+        ("search".into(), "where? Give an interface"),
+        (format!("search {{}} {to} --loss 100"), "percentages from 0 to 99"),
+        (
+            format!("search {{}} {to} --latency-at 101"),
+            "percentages from 0 to 100",
+        ),
+        (
+            format!("search {{}} {to} --from-rate 10k --to-rate 1k"),
+            "rates from 10000 to 1000 packets/s",
+        ),
+        ("trace --lab veth -t 0.1".into(), "-t 0.1: there is no time for a turn"),
+        ("delay {} --interval 1ms".into(), "--interval is the test bed's"),
+        ("impair {},{}".into(), "a wire needs two interfaces"),
+        ("impair {}".into(), "name the two interfaces"),
+        (
+            "impair {},veth-x --rate 100gbit --delay 10s".into(),
+            "packets at a time, and 4194304 is the most",
+        ),
+        ("compare --lab veth --cpus 0,999".into(), "CPU 999 is not online"),
+        (
+            format!("tx {{}} {to} --cycle 1ms --launch-time 200us"),
+            "launch times are of CLOCK_TAI",
+        ),
+        (
+            format!("talker {{}} {to} --class 5:0us:100us --via af-xdp -q 0,1"),
+            "a talker sends on one queue",
+        ),
+        (
+            "listener {} --class 5:0us:100us --until-ci 1%".into(),
+            "--until-ci is not for a listener",
+        ),
+        (
+            "listener {} --cycle 1ms --class 5:900us:300us".into(),
+            "setting up a schedule",
+        ),
         ("rx {} --json-file /nowhere/result.json".into(), "/nowhere/result.json"),
         ("rx {} --json-file /".into(), "--json-file"),
         ("rx".into(), "<INTERFACE>"),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use ringside_measure::impair::{Pick, Rate, Settings, Spread, Unit};
 
 use super::select::Matching;
@@ -86,11 +86,11 @@ impl ImpairArgs {
         match given.split_once(',') {
             Some((a, b)) if !a.is_empty() && !b.is_empty() && !b.contains(',') => {
                 if a == b {
-                    bail!("{given}: a wire needs two interfaces, and these are one");
+                    bad_value!("{given}: a wire needs two interfaces, and these are one");
                 }
                 Ok([a, b])
             }
-            _ => bail!("{given:?}: name the two interfaces to hand packets on between, such as eth0,eth1"),
+            _ => bad_value!("{given:?}: name the two interfaces to hand packets on between, such as eth0,eth1"),
         }
     }
 
@@ -134,7 +134,7 @@ impl ImpairArgs {
             Some(hold) => Ok(hold),
             None => match u32::try_from(needed.max(4096)) {
                 Ok(hold) if hold <= 1 << 22 => Ok(hold),
-                _ => bail!(
+                _ => bad_value!(
                     "this --rate, --limit and --delay hold {needed} packets at a time, and {} is the most: give less of them",
                     1 << 22
                 ),

@@ -108,6 +108,9 @@ fn check(args: &TalkerArgs) -> Result<()> {
     if args.etf_offload && args.qdisc != QdiscArg::Etf {
         bad_value!("--etf-offload goes with --qdisc etf");
     }
+    if args.via == ViaArg::AfXdp && (args.port.queues.as_ref()).is_some_and(|queues| queues.0.len() != 1) {
+        bad_value!("a talker sends on one queue: name one with --queues");
+    }
     match (args.via, args.qdisc) {
         (ViaArg::AfXdp, QdiscArg::Mqprio | QdiscArg::Taprio) => {
             bad_value!(

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use ringside_measure::schema::{LaunchBy, Via};
 use ringside_nic::clock::{Tai, Timestamp};
 use ringside_xsk::tx_metadata::{self, LaunchTime, TxMeta, TxMetadata};
@@ -11,7 +11,7 @@ use ringside_xsk::{Direction, Filter, Queue};
 
 use super::frames::Frames;
 use super::{Ended, Talk, Talker, Through, Told};
-use crate::args::List;
+use crate::args::{List, bad_value};
 use crate::run::cyclic;
 use crate::session::{self, Worker};
 use crate::stop::Stop;
@@ -20,10 +20,7 @@ use crate::{output, system};
 pub(super) fn run(talk: Talk<'_>, frames: Frames, stop: &Stop) -> Result<Ended> {
     let (args, interface) = (talk.args, &talk.interface);
     let mut port_args = args.port.clone();
-    let queues = port_args.queues.get_or_insert_with(|| List(vec![0]));
-    if queues.0.len() != 1 {
-        bail!("a talker sends on one queue: name one with --queues");
-    }
+    port_args.queues.get_or_insert_with(|| List(vec![0]));
     let mut port = session::open_with(
         interface.clone(),
         &port_args,
@@ -51,7 +48,7 @@ pub(super) fn run(talk: Talk<'_>, frames: Frames, stop: &Stop) -> Result<Ended> 
         .unwrap_or(0) as usize;
     let room = port.queues().first().map_or(0, Queue::packet_room);
     if longest > room {
-        bail!("frames of {longest} bytes do not fit the UMEM's of {room}: give larger ones with --frame-size");
+        bad_value!("frames of {longest} bytes do not fit the UMEM's of {room}: give larger ones with --frame-size");
     }
     output::note(port.report());
     if !by_device {

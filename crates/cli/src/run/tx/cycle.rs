@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use ringside_measure::cycle::Deadline;
 use ringside_xsk::Queue;
 
@@ -57,7 +57,7 @@ impl Sender for Xsk<'_> {
 /// Launch times are of CLOCK_TAI.
 pub(super) fn check(args: &TxArgs) -> Result<()> {
     if args.ask.launch_time.is_some() && args.clock != CycleClock::Tai {
-        bail!("launch times are of CLOCK_TAI, and the deadlines they follow: add --clock tai");
+        bad_value!("launch times are of CLOCK_TAI, and the deadlines they follow: add --clock tai");
     }
     Ok(())
 }
