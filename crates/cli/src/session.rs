@@ -28,7 +28,7 @@ use ringside_xsk::{Error, Queue};
 use start::Start;
 
 pub(crate) use carrier::{Carrier, wait_before_asking};
-pub(crate) use counters::{counters, in_flight, link, link_after, queue_counters, result, settle};
+pub(crate) use counters::{counters, in_flight, link, link_after, queue_counters, result, settle, take_back};
 pub(crate) use faults::in_words as fault_in_words;
 use known::Known;
 pub(crate) use links::History;

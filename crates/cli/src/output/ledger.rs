@@ -1,6 +1,6 @@
 //! Where the packets of a run went, for people.
 
-use ringside_measure::schema::{Operation, RunResult, XdpStatistics, XdpVerdicts};
+use ringside_measure::schema::{LinkEvent, Operation, RunResult, XdpStatistics, XdpVerdicts};
 
 use super::{Lines, packets};
 
@@ -25,14 +25,14 @@ pub(super) fn text(out: &mut Lines, result: &RunResult) {
             ),
         );
     }
-    let (begin, end) = ends(result.operation);
+    let (begin, end) = ends(result);
     let not_sent = match ledger.not_sent() {
         0 => String::new(),
         some => format!("{} due and not sent, ", packets(some)),
     };
     let sum = match result.unaccounted_packets {
         0 => "adds up to the packet".to_owned(),
-        off => format!("{off} that no counter tells of (below zero: they came from elsewhere)"),
+        off => format!("{off} in no counter (below zero: they came from elsewhere)"),
     };
     out.pair(
         "ledger",
@@ -60,8 +60,14 @@ pub(super) fn text(out: &mut Lines, result: &RunResult) {
 }
 
 /// What the first and the last count of a ledger are.
-fn ends(operation: Operation) -> (&'static str, &'static str) {
-    match operation {
+fn ends(result: &RunResult) -> (&'static str, &'static str) {
+    let mut events = result.link_events.iter().flatten().map(|change| change.event);
+    let is_gone = events.any(|event| matches!(event, LinkEvent::Removed | LinkEvent::Moved));
+    match result.operation {
+        Operation::Tx | Operation::Talker if is_gone => (
+            "handed over",
+            "sent (by their frames, which came back: the link's counters are gone with it)",
+        ),
         Operation::Rx | Operation::Echo => ("redirected to the sockets", "received"),
         Operation::Fwd => ("redirected to the sockets", "left by the link"),
         Operation::Impair => ("redirected to the sockets or copied", "left by the links"),

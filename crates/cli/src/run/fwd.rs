@@ -54,6 +54,7 @@ pub(crate) fn run(args: &FwdArgs) -> Result<()> {
 
     let redirected = session::settle(&mut port)?;
     let received = port.stats()?;
+    out.iter_mut().for_each(session::take_back);
     let sent = out.as_ref().map_or(Ok(received), Port::stats)?;
     let mut queues = session::counters(&port)?;
     let mut ledger = receive_ledger(

@@ -70,11 +70,14 @@ const NOT_TAKEN: &str = "left on the TX ring at the end (the link was down)";
 ///
 /// The link counts what others send, too: more than was ours cannot have left. `in_flight` frames did not come back, either
 /// because the link did not take them, which shows in its counters, or because whoever has them now is slow.
-fn transmit_ledger(queues: &[QueueCounters], in_flight: u64, before: &LinkState, after: &LinkState) -> Ledger {
+///
+/// The counters of a link that was removed (`None`) are gone with it: of its frames those left that came back.
+fn transmit_ledger(queues: &[QueueCounters], in_flight: u64, before: &LinkState, after: Option<&LinkState>) -> Ledger {
     let sum = |field: fn(&QueueCounters) -> u64| queues.iter().map(field).sum::<u64>();
     let sent = sum(|queue| queue.sent_packets);
-    let left = after.stats.tx_packets.wrapping_sub(before.stats.tx_packets);
-    let dropped = after.stats.tx_dropped.wrapping_sub(before.stats.tx_dropped);
+    let passed = |field: fn(&LinkStats) -> u64| Some(field(&after?.stats).wrapping_sub(field(&before.stats)));
+    let left = passed(|stats| stats.tx_packets).unwrap_or(sent.saturating_sub(in_flight));
+    let dropped = passed(|stats| stats.tx_dropped).unwrap_or(0);
     let mut ledger = Ledger {
         generated: sent,
         sent,
@@ -90,7 +93,11 @@ fn transmit_ledger(queues: &[QueueCounters], in_flight: u64, before: &LinkState,
         dropped.min(sent - ledger.lost().min(sent)),
     );
     ledger.received = left.min(sent - ledger.lost());
-    ledger.lose(NOT_TAKEN, in_flight.min(sent - ledger.lost() - ledger.received));
+    let not_back = in_flight.min(sent - ledger.lost() - ledger.received);
+    ledger.lose(
+        after.map_or("in flight when the interface was removed", |_| NOT_TAKEN),
+        not_back,
+    );
     ledger
 }
 

@@ -105,9 +105,10 @@ pub(crate) fn run(args: &TxArgs) -> Result<()> {
         }
         finish(queue, &worker, departures, &collected)
     })?;
+    session::take_back(&mut port);
     let stats = port.stats()?;
     let queues = session::counters(&port)?;
-    let link_after = session::link_after(&port, &link_before);
+    let link_after = port.interface().state().ok();
     let mut result = session::result(Operation::Tx, &ran, queues);
     result.frame_bytes = Some(packet.len() as u64);
     result.payload_bytes = Some((packet.len() - flow.header_len()) as u64);
@@ -121,12 +122,21 @@ pub(crate) fn run(args: &TxArgs) -> Result<()> {
     result.cycle = kept.into_inner();
     result.sender_lateness = (late.into_inner().unwrap_or_else(PoisonError::into_inner)).and_then(|all| all.result());
     collected.tell(&port, &mut result);
-    result.packets = transmit_ledger(&result.queues, session::in_flight(&port), &link_before, &link_after);
+    result.packets = transmit_ledger(
+        &result.queues,
+        session::in_flight(&port),
+        &link_before,
+        link_after.as_ref(),
+    );
     let skipped = result.cycle.as_ref().map_or(0, |cycle| cycle.skipped_cycles);
     result.packets.generated += ran.unsent + skipped;
     result.transmitted = rates(stats.own.tx_packets, stats.own.tx_bytes, flow.header_len(), ran.sent);
     account(&mut result);
-    let record = system::interface(port.interface(), &link_after, Some(port.report()));
+    let record = system::interface(
+        port.interface(),
+        link_after.as_ref().unwrap_or(&link_before),
+        Some(port.report()),
+    );
     drop(port);
     let sent = result.packets.sent;
     output::finish(&args.run, vec![record], result)?;

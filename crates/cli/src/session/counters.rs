@@ -106,6 +106,14 @@ pub(crate) fn queue_counters(
     }
 }
 
+/// Takes back the frames that the kernel is done sending. A worker whose run ended early has not.
+pub(crate) fn take_back(port: &mut Port) {
+    for queue in port.queues_mut() {
+        // On a link that is gone that is an error, and they are counted all the same.
+        _ = queue.drain(Duration::ZERO);
+    }
+}
+
 /// Frames that were given to the kernel to send and did not come back, over all queues.
 pub(crate) fn in_flight(port: &Port) -> u64 {
     port.queues().iter().map(|queue| u64::from(queue.in_flight())).sum()

@@ -11,15 +11,21 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use ringside_measure::schema;
-use ringside_nic::{Interface, LinkEvent, LinkStatus, LinkWatch};
+use ringside_nic::{Interface, LinkEvent, LinkState, LinkStatus, LinkWatch};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::nanos;
 use crate::output;
 use crate::progress::Progress;
 
-/// How long the watching thread may outlive the run.
+/// How often the links are looked at, and how long the watching thread may outlive the run. The
+/// kernel gathers messages about carriers for up to a second
+/// (<https://elixir.bootlin.com/linux/v6.18/C/ident/linkwatch_schedule_work>); its answers are up to
+/// date.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// How often while one is not up.
+const LOOK_WHILE_DOWN: Duration = Duration::from_millis(10);
 
 /// How long to wait for the word on an interface that a worker has found gone.
 const LAST_WORD: Duration = Duration::from_secs(2);
@@ -33,7 +39,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// One more link is up, or one less.
+    /// Counts a link that has gone down, or come back.
     fn count(&self, up: bool) {
         if up {
             self.down.fetch_sub(1, Ordering::Relaxed);
@@ -116,7 +122,8 @@ impl Links {
         let thread = std::thread::Builder::new().name("links".into());
         thread.spawn({
             let shared = Arc::clone(&shared);
-            move || follow(watches, &shared, &tell)
+            let interfaces = interfaces.to_vec();
+            move || follow(&interfaces, watches, &shared, &tell)
         })?;
         Ok(Self {
             shared,
@@ -237,36 +244,68 @@ impl Drop for Links {
 }
 
 /// The watching thread.
-fn follow(mut watches: Vec<LinkWatch>, shared: &Shared, tell: &Sender<Told>) {
-    let timeout = Timespec::try_from(LOOK).ok();
+fn follow(interfaces: &[Interface], mut watches: Vec<LinkWatch>, shared: &Shared, tell: &Sender<Told>) {
+    // The state that was told last.
+    let mut told: Vec<Option<LinkStatus>> = watches.iter().map(LinkWatch::status).collect();
     // One that had no carrier from the start is none to wait for.
-    let mut up: Vec<bool> = (watches.iter())
-        .map(|watch| watch.status() != Some(LinkStatus::Down))
-        .collect();
+    let mut up: Vec<bool> = told.iter().map(|status| *status != Some(LinkStatus::Down)).collect();
     while !shared.over.load(Ordering::Relaxed) {
+        let are_up = told.iter().all(|status| *status == Some(LinkStatus::Up));
+        let timeout = if are_up { LOOK } else { LOOK_WHILE_DOWN };
         let mut fds: Vec<PollFd<'_>> = watches
             .iter()
             .map(|watch| PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN))
             .collect();
         // Whatever it answers, the watches know.
-        _ = poll(&mut fds, timeout.as_ref());
+        _ = poll(&mut fds, Timespec::try_from(timeout).ok().as_ref());
         drop(fds);
-        for (link, watch) in watches.iter_mut().enumerate() {
-            let mut changed = false;
+        for (link, (watch, interface)) in watches.iter_mut().zip(interfaces).enumerate() {
+            let mut events = Vec::new();
+            let mut was_up = watch.status() == Some(LinkStatus::Up);
             // A kernel that does not answer has told nothing.
             while let Ok(Some(event)) = watch.next() {
-                changed = true;
+                // On the way up a link has no carrier by the messages when it has one.
+                if event != LinkEvent::NoCarrier || was_up {
+                    events.push(event);
+                }
+                was_up = watch.status() == Some(LinkStatus::Up);
+            }
+            // Later than all of these.
+            if watch.status().is_some() {
+                events.extend(interface.state().ok().map(|state| LinkEvent::from(status(&state))));
+            }
+            for event in events {
+                let now = match event {
+                    LinkEvent::Down => Some(LinkStatus::Down),
+                    LinkEvent::NoCarrier => Some(LinkStatus::NoCarrier),
+                    LinkEvent::Up => Some(LinkStatus::Up),
+                    _ => None,
+                };
+                if now.is_some() {
+                    if std::mem::replace(&mut told[link], now) == now {
+                        continue;
+                    }
+                    let is_up = now == Some(LinkStatus::Up);
+                    if std::mem::replace(&mut up[link], is_up) != is_up {
+                        shared.count(is_up);
+                    }
+                }
                 let at = Instant::now();
                 if tell.send(Told { link, at, event }).is_err() {
                     return;
                 }
             }
-            let is_up = watch.status() == Some(LinkStatus::Up);
-            if changed && up[link] != is_up {
-                up[link] = is_up;
-                shared.count(is_up);
-            }
         }
+    }
+}
+
+/// Returns whether packets pass. A carrier is enough for XDP sockets: they do not wait for the kernel to
+/// activate its own queues.
+fn status(state: &LinkState) -> LinkStatus {
+    match (state.admin_up, state.carrier) {
+        (false, _) => LinkStatus::Down,
+        (true, false) => LinkStatus::NoCarrier,
+        (true, true) => LinkStatus::Up,
     }
 }
 

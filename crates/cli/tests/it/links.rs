@@ -1,12 +1,12 @@
 //! Links that go down and come back under traffic, which a run rides out; and those that are gone, which end it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::{
     Done, PATIENCE, Row, Running, assert_clean, assert_reconciles, lab, losses, row, run, start, start_receiver,
 };
 use ringside_measure::schema::{LinkEvent, RunResult};
-use ringside_netlab::testing::is_root;
+use ringside_netlab::testing::{expect, is_root, measured};
 use ringside_netlab::{End, Namespace, wait_until};
 use ringside_wire::MacAddr;
 
@@ -263,6 +263,41 @@ fn a_carrier_that_comes_is_told() {
 
 /// Time, count and signals end a run also while its link is down, and what did not leave is counted.
 #[test]
+fn an_outage_is_as_long_as_it_was() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("outage", 1);
+    measured(|| {
+        let echo = start_receiver(&lab.b, "echo {} --wait poll -i 0.05 --json");
+        // It watches its link by then.
+        echo.wait_for("packets/s");
+        // A short one: the kernel gathers the messages of all others within the next second.
+        lab.a.set_up(false).unwrap();
+        echo.wait_for("veth-b has no carrier; waiting for it to come back");
+        lab.a.set_up(true).unwrap();
+        echo.wait_for("veth-b is up again after ");
+        let begin = Instant::now();
+        lab.a.set_up(false).unwrap();
+        std::thread::sleep(Duration::from_millis(500));
+        lab.a.set_up(true).unwrap();
+        let was = begin.elapsed();
+        echo.wait_for_times("veth-b is up again after ", 2);
+        let result = echo.interrupt().result();
+        let events = result.link_events.expect("watched");
+        let kinds: Vec<LinkEvent> = events.iter().map(|change| change.event).collect();
+        let [down, up] = [LinkEvent::NoCarrier, LinkEvent::Up];
+        assert_eq!(kinds, [down, up, down, up]);
+        let outage = Duration::from_nanos(events[3].at_ns - events[2].at_ns);
+        // Switching a link takes a while where others work on theirs.
+        expect(
+            (Duration::from_millis(400)..was + Duration::from_millis(100)).contains(&outage),
+            format!("500 ms to {was:?} without a carrier: {outage:?}"),
+        )
+    });
+}
+
+#[test]
 fn a_run_ends_while_its_link_is_down() {
     if !is_root() {
         return;
@@ -358,10 +393,17 @@ fn an_interface_that_is_removed_ends_the_run() {
         let lab = lab("removed", 2);
         let sender = start(&lab.a, &format!("{command} --to {} --json", lab.b.ipv4));
         assert!(wait_until(PATIENCE, || arrived(&lab.b) > 0));
+        let there = arrived(&lab.b);
         lab.delete_link().unwrap();
         let done = sender.end();
         assert!(done.bad().contains("removed during the run"), "{command}: {done:#?}");
-        assert!(done.result().packets.sent > 0);
+        let result = done.result();
+        assert!(result.packets.sent > 0);
+        assert_reconciles(&result);
+        // The link's counters are gone with it, and not what they have counted.
+        if command.starts_with("tx") {
+            assert!(result.packets.received >= there, "{there} came: {:#?}", result.packets);
+        }
     }
 }
 

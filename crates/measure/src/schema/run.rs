@@ -166,8 +166,7 @@ pub struct XdpFault {
 /// A change of a link during a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkChange {
-    /// When it was told, since the start of the run. A carrier is told up to a second late where others of the machine
-    /// come and go.
+    /// When it was noticed, since the start of the run: at most 50 ms late, on the way up 10 ms.
     pub at_ns: u64,
     /// Name of the interface.
     pub interface: String,

@@ -221,7 +221,11 @@ impl Queue {
     /// Waits until all frames that were sent have come back, for `timeout` at the most; true when they have.
     pub fn drain(&mut self, timeout: Duration) -> Result<bool, Error> {
         let start = Instant::now();
-        self.ready()?;
+        if let Err(error) = self.ready() {
+            // Frames that the kernel is done sending are counted, also on a link that is gone.
+            self.drain_completions()?;
+            return Err(error);
+        }
         loop {
             // Not `flush()`: a stalled TX ring would hold it up for the stall time.
             match self.unsent {

@@ -259,7 +259,8 @@ struct Told {
     queues: Vec<QueueCounters>,
     in_flight: u64,
     before: LinkState,
-    after: LinkState,
+    /// `None` if the interface is gone.
+    after: Option<LinkState>,
 }
 
 impl Talk<'_> {
@@ -282,7 +283,7 @@ impl Talk<'_> {
         {
             result.target_pps = Some(self.schedule.packets_per_cycle() as f64 * 1e9 / self.schedule.cycle_ns() as f64);
         }
-        result.packets = transmit_ledger(&result.queues, told.in_flight, &told.before, &told.after);
+        result.packets = transmit_ledger(&result.queues, told.in_flight, &told.before, told.after.as_ref());
         let unexplained = result.packets.sent - result.packets.received - result.packets.lost();
         let missed = told.missed.unwrap_or(0).min(unexplained);
         result

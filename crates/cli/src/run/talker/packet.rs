@@ -77,8 +77,8 @@ pub(super) fn run(talk: Talk<'_>, frames: Frames, stop: &Stop) -> Result<Ended> 
         xdp_statistics: None,
         xdp_verdicts: None,
     };
-    let after = interface.state().unwrap_or_else(|_| before.clone());
-    let record = system::interface(interface, &after, None);
+    let after = interface.state().ok();
+    let record = system::interface(interface, after.as_ref().unwrap_or(&before), None);
     let (result, ran) = talk.result(Told {
         ran,
         cycle,

@@ -77,8 +77,9 @@ pub(super) fn run(talk: Talk<'_>, frames: Frames, stop: &Stop) -> Result<Ended> 
         },
     )?;
     let (cycle, sent) = kept.into_inner().context("the sending thread left no result")?;
-    let after = session::link_after(&port, &before);
-    let record = system::interface(interface, &after, Some(port.report()));
+    session::take_back(&mut port);
+    let after = interface.state().ok();
+    let record = system::interface(interface, after.as_ref().unwrap_or(&before), Some(port.report()));
     let (result, ran) = talk.result(Told {
         ran,
         cycle,

@@ -74,7 +74,7 @@ pub(super) fn run(args: &TxArgs, period: Duration) -> Result<()> {
         },
     )?;
     let (mut cycle, sent, missed) = kept.into_inner().context("the sending thread left no result")?;
-    let link_after = interface.state().unwrap_or_else(|_| link_before.clone());
+    let link_after = interface.state().ok();
     cycle.via = Via::AfPacket;
     cycle.launch = args.ask.launch_time.map(|lead| {
         let mut told = launch(lead, kept_by);
@@ -97,7 +97,7 @@ pub(super) fn run(args: &TxArgs, period: Duration) -> Result<()> {
     result.payload_bytes = Some((frame.len() - flow.header_len()) as u64);
     result.target_pps = Some(1.0 / period.as_secs_f64());
     result.cycle = Some(cycle);
-    result.packets = transmit_ledger(&result.queues, 0, &link_before, &link_after);
+    result.packets = transmit_ledger(&result.queues, 0, &link_before, link_after.as_ref());
     let unexplained = result.packets.sent - result.packets.received - result.packets.lost();
     result.packets.lose(
         "thrown away by etf, their launch time was over",
@@ -105,7 +105,7 @@ pub(super) fn run(args: &TxArgs, period: Duration) -> Result<()> {
     );
     result.transmitted = rates(sent, sent * frame.len() as u64, flow.header_len(), ran.sent);
     account(&mut result);
-    let record = system::interface(&interface, &link_after, None);
+    let record = system::interface(&interface, link_after.as_ref().unwrap_or(&link_before), None);
     let sent = result.packets.sent;
     output::finish(&args.run, vec![record], result)?;
     conclude(
