@@ -137,7 +137,8 @@ pub struct Generator {
     progress: MapHandle,
     stop: MapHandle,
     template: Vec<u8>,
-    ifindex: u32,
+    /// Name of the interface, by the namespace in which the generator was made.
+    interface: String,
     sequence: u64,
     /// Counts what leaves; detached with the generator.
     _observer: Link,
@@ -187,7 +188,7 @@ impl Generator {
             progress: load::own_map(NAME, &skel.maps.progress)?,
             stop: load::own_map(NAME, &skel.maps.stop)?,
             template: template.to_vec(),
-            ifindex: out_ifindex,
+            interface: interface_name(out_ifindex),
             sequence: options.first_sequence,
             _observer: load::capture(NAME, || skel.progs.ringside_sent.attach())?,
         })
@@ -310,7 +311,7 @@ impl Generator {
         let unwilling = sent.transmitted == 0 && (sent.dropped == 0 || after.error != 0);
         if unwilling && complete && !over {
             return Err(Error::NotTaken {
-                interface: interface_name(self.ifindex),
+                interface: self.interface.clone(),
                 offered: u64::from(frames),
                 errno: i32::try_from(after.error).ok().filter(|&errno| errno != 0),
             });

@@ -14,6 +14,7 @@ use ringside_wire::flow::UdpFlow;
 use ringside_xsk::{Filter, Port, PortReport};
 
 use super::options::Bench;
+use super::variant::Kind;
 use crate::serve::Turns;
 use crate::system;
 
@@ -156,6 +157,36 @@ impl Bed {
             .then_some("an interface without an IPv4 address has no UDP: give both one of the same network")
     }
 
+    /// Returns why the generator's frames come to no receiver of this kind, with the command that
+    /// changes it; `None` where they do, and where it is not known.
+    ///
+    /// A veth takes redirected frames only while its peer receives through NAPI: with native XDP, or
+    /// with GRO on.
+    pub(crate) fn no_generator(&self, kind: Kind) -> Option<String> {
+        if self.is_lab() || !kind.receives_without_native_xdp() {
+            return None;
+        }
+        let is_veth = |record: &schema::Interface| record.driver.as_deref() == Some("veth");
+        let near = self.a.record(None)?;
+        let peer = match &self.turns {
+            Some(turns) => turns.interface()?,
+            None => self.b.record(None)?,
+        };
+        if !is_veth(&near) || !is_veth(&peer) || *peer.offloads.get("rx-gro")? {
+            return None;
+        }
+        let (near, peer) = (near.name, peer.name);
+        let within = match (&self.turns, &self.b.namespace) {
+            (Some(_), _) => "on the server's host: ".to_owned(),
+            (None, Some(namespace)) => format!("ip netns exec {} ", namespace.name()),
+            (None, None) => String::new(),
+        };
+        Some(format!(
+            "{peer} has GRO off, and {near}, a veth, takes the generator's frames only while its peer has GRO on or native \
+             XDP: {within}ethtool -K {peer} gro on"
+        ))
+    }
+
     /// The flow from A to B, or back, and a frame of it.
     pub(crate) fn frame(&self, to_b: bool, frame_bytes: usize) -> Result<(UdpFlow, Vec<u8>)> {
         let address = |side: &Side| SocketAddr::from((side.ipv4, DEFAULT_PORT));
@@ -223,13 +254,7 @@ impl Bed {
 
     /// Both interfaces for the result.
     pub(crate) fn records(&self) -> Vec<schema::Interface> {
-        let record = |side: &Side| {
-            let report = side.probe();
-            side.run(|| {
-                let state = side.interface.state().ok()?;
-                Some(system::interface(&side.interface, &state, report.as_ref()))
-            })
-        };
+        let record = |side: &Side| side.record(side.probe().as_ref());
         // The far end tells of its own.
         let there = self.turns.is_none().then_some(&self.b);
         std::iter::once(&self.a).chain(there).filter_map(record).collect()
@@ -310,6 +335,14 @@ impl Side {
             ipv4: own.unwrap_or(fallback),
             namespace,
             is_shared: false,
+        })
+    }
+
+    /// The interface for the result, with what a port on it reports.
+    fn record(&self, report: Option<&PortReport>) -> Option<schema::Interface> {
+        self.run(|| {
+            let state = self.interface.state().ok()?;
+            Some(system::interface(&self.interface, &state, report))
         })
     }
 

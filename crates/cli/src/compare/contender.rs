@@ -104,6 +104,9 @@ impl<'a> Contender<'a> {
             Operation::Tx => self.kind == Kind::XdpLimit,
             Operation::Ping => false,
         };
+        if needs_load && let Some(reason) = self.bed.no_generator(self.kind) {
+            bail!(reason);
+        }
         if needs_load && load.is_none() {
             *load = Some(Load::open(self.bed, self.frame_bytes).context("the generator")?);
         }

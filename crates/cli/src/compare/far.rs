@@ -134,6 +134,12 @@ impl Contender<'_> {
     /// This end's part; what was offered, where the far end counts.
     fn near_part(&self, slot: &Slot<'_>, load: Option<&mut Load>) -> Result<(Reading, Option<u64>)> {
         let near = &self.bed.a;
+        // Since the far end is ready, it is known what its interface is.
+        if load.is_some()
+            && let Some(reason) = self.bed.no_generator(self.kind)
+        {
+            bail!(reason);
+        }
         let offered = |(reading, offered)| (reading, Some(offered));
         match self.operation {
             Operation::Rx => {

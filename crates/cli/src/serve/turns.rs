@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use ringside_measure::control::{ClientEvent, Start, Stop as StopMessage};
-use ringside_measure::schema::FarEnd;
+use ringside_measure::schema::{FarEnd, Interface};
 
 use super::RemoteArgs;
 use super::far::{Dialled, Link, keep, until};
@@ -91,6 +91,11 @@ impl Turns {
             _ => None,
         })
         .with_context(|| self.who.clone())
+    }
+
+    /// Returns the far end's interface as it was at the last turn; `None` before the first.
+    pub(crate) fn interface(&self) -> Option<Interface> {
+        self.far().as_ref()?.interfaces.first().cloned()
     }
 
     /// How long it has said nothing, during a turn and between two.

@@ -4,6 +4,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::common::unwrapped;
 use ringside_measure::schema::{CompareResult, Document, LoadKind, Operation, Outcome, Variant};
 use ringside_netlab::testing::{self, has_root, is_root};
 use ringside_netlab::{Lab, Namespace, VethConfig};
@@ -299,6 +300,41 @@ fn an_interface_in_another_namespace_is_compared_with_udp_too() {
     }
     assert!(lab.b.ns.path().exists());
     assert_eq!(lab.b.state().expect("a state").xdp, None);
+}
+
+/// A veth takes redirected frames only while its peer has GRO on or native XDP: told once, with the command.
+#[test]
+fn a_missing_prerequisite_is_told_once_with_its_command() {
+    if !is_root() {
+        return;
+    }
+    let _alone = alone();
+    let config = VethConfig {
+        ipv6: false,
+        ..VethConfig::tagged("compare-gro")
+    };
+    let lab = Lab::veth(config).expect("a pair of interfaces");
+    let name = lab.b.ns.name();
+    let line = format!(
+        "compare --interface veth-a,veth-b@{name} --rounds 1 --slot-ms 200 --operations rx,fwd \
+         --variants udp-spin,af-packet,af-xdp-generic,af-xdp-native"
+    );
+    let output = start(lab.a.ns.command(RINGSIDE), &line)
+        .wait_with_output()
+        .expect("ends");
+    let text = unwrapped(&String::from_utf8_lossy(&output.stdout));
+    let reason = format!(
+        "veth-b has GRO off, and veth-a, a veth, takes the generator's frames only while its peer has GRO on or native XDP: \
+         ip netns exec {name} ethtool -K veth-b gro on"
+    );
+    assert_eq!(text.matches(&reason).count(), 1, "{text}");
+    let (before, _) = text.split_once(&reason).expect("counted");
+    let (_, failed) = before.rsplit_once("Failed: ").expect("a sentence");
+    for row in ["udp-spin (receive)", "af-packet (receive)", "af-xdp-generic (receive)"] {
+        assert!(failed.contains(row), "{row}: {text}");
+    }
+    assert!(!failed.contains("af-xdp-native"), "{text}");
+    assert!(!text.contains("with index"), "{text}");
 }
 
 /// Each variant takes part twice: the second one is compared with the first, and shows what a difference has to be.

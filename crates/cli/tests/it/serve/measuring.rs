@@ -1,8 +1,10 @@
 //! What is measured with a server besides a ping.
 
+use ringside_netlab::VethConfig;
 use ringside_netlab::testing::{expect, measured};
 
 use super::*;
+use crate::common::unwrapped;
 
 /// Short enough for a test, and content with little on a busy machine.
 const SHORT: &str =
@@ -366,4 +368,35 @@ fn a_comparison_with_a_far_end() {
     drop(server);
     assert_clean(&lab.a);
     assert_clean(&lab.b);
+}
+
+/// As on a plain veth: what the far end's interface lacks is told once, with its name and the command.
+#[test]
+fn a_comparison_names_what_the_far_end_lacks() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab_without_gro("serve-gro");
+    let token = TokenFile::new("gro", TOKEN);
+    let server = serve(&lab, &format!("{{}} {} --wait poll", token.option()));
+    let line = format!(
+        "compare {} {} --rounds 1 --slot-ms 60 --operations rx --variants udp-blocking,udp-spin,af-xdp-native",
+        lab.b.ipv4,
+        token.option()
+    );
+    let done = client(&lab, &line);
+    let text = unwrapped(&format!("{} {}", done.out, done.err));
+    let reason = "veth-b has GRO off, and veth-a, a veth, takes the generator's frames only while its peer has GRO on or native \
+                  XDP: on the server's host: ethtool -K veth-b gro on";
+    assert_eq!(text.matches(reason).count(), 1, "{text}");
+    drop(server);
+}
+
+/// Two hosts as a user would make them.
+fn lab_without_gro(tag: &str) -> Lab {
+    Lab::veth(VethConfig {
+        ipv6: false,
+        ..VethConfig::tagged(tag)
+    })
+    .expect("test bed")
 }
