@@ -351,7 +351,8 @@ fn duration(ns: u64) -> String {
 fn rates(out: &mut Lines, label: &str, rates: Option<&Rates>, number: u64, run_ns: u64) {
     let text = match rates {
         Some(rates) => format!(
-            "{} packets in {}, the first to the last within {}: {} packets/s, {:.3} Gbit/s on the wire, {:.3} Gbit/s in frames",
+            "{} packets in {}, the first to the last within {}: {} packets/s, {:.3} Gbit/s on the wire, \
+             {:.3} Gbit/s in frames",
             packets(number),
             duration(run_ns),
             duration(rates.span_ns.unwrap_or(run_ns)),

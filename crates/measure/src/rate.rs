@@ -111,8 +111,8 @@ impl Rates {
     /// Returns the rates of `packets` of mixed sizes, `bytes` in all, that passed within `span`.
     ///
     /// N packets span N − 1 intervals: the first burst starts the clock and is not counted.
-    /// `header_bytes` of each frame are no payload. Bits on the wire contain the 24 bytes of overhead
-    /// of each frame, and padding where the mean frame is shorter than the shortest.
+    /// `header_bytes` of each frame are no payload. Bits on the wire contain the 24 bytes of
+    /// overhead of each frame, and padding where the mean frame is shorter than the shortest.
     ///
     /// `None` if all packets passed at one time, which gives no rate.
     #[must_use]

@@ -227,7 +227,8 @@ pub fn judge(facts: &Facts) -> Validity {
         add(
             Reason::SenderLate,
             format!(
-                "the sender was late for {:.0} % of the packets (more than {:.0} %), by up to {:.2} ms",
+                "the sender was late for {:.0} % of the packets (more than {:.0} %), by up to {:.2} \
+                 ms",
                 late.late_share() * 100.0,
                 STEAL_LIMIT * 100.0,
                 late.times.max_ns as f64 / 1e6

@@ -160,8 +160,8 @@ impl Bed {
     /// Returns why the generator's frames come to no receiver of this kind, with the command that
     /// changes it; `None` where they do, and where it is not known.
     ///
-    /// A veth takes redirected frames only while its peer receives through NAPI: with native XDP, or
-    /// with GRO on.
+    /// A veth takes redirected frames only while its peer receives through NAPI: with native XDP,
+    /// or with GRO on.
     pub(crate) fn no_generator(&self, kind: Kind) -> Option<String> {
         if self.is_lab() || !kind.receives_without_native_xdp() {
             return None;
@@ -182,8 +182,8 @@ impl Bed {
             (None, None) => String::new(),
         };
         Some(format!(
-            "{peer} has GRO off, and {near}, a veth, takes the generator's frames only while its peer has GRO on or native \
-             XDP: {within}ethtool -K {peer} gro on"
+            "{peer} has GRO off, and {near}, a veth, takes the generator's frames only while its peer \
+             has GRO on or native XDP: {within}ethtool -K {peer} gro on"
         ))
     }
 

@@ -115,8 +115,8 @@ impl Kind {
         )
     }
 
-    /// Returns whether a receiver takes packets from the kernel's stack or by generic XDP: without a
-    /// native XDP program.
+    /// Returns whether a receiver takes packets from the kernel's stack or by generic XDP: without
+    /// a native XDP program.
     pub(crate) fn receives_without_native_xdp(self) -> bool {
         self.is_udp() || matches!(self, Self::AfPacket | Self::AfXdpGeneric)
     }

@@ -71,7 +71,8 @@ const NOT_TAKEN: &str = "left on the TX ring at the end (the link was down)";
 /// The link counts what others send, too: more than was ours cannot have left. `in_flight` frames did not come back, either
 /// because the link did not take them, which shows in its counters, or because whoever has them now is slow.
 ///
-/// The counters of a link that was removed (`None`) are gone with it: of its frames those left that came back.
+/// The counters of a link that was removed (`None`) are gone with it: of its frames those left that
+/// came back.
 fn transmit_ledger(queues: &[QueueCounters], in_flight: u64, before: &LinkState, after: Option<&LinkState>) -> Ledger {
     let sum = |field: fn(&QueueCounters) -> u64| queues.iter().map(field).sum::<u64>();
     let sent = sum(|queue| queue.sent_packets);

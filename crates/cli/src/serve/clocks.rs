@@ -153,7 +153,8 @@ pub(crate) struct OneWay {
 }
 
 impl OneWay {
-    /// Begins with a comparison of the clocks. `is_scheduled`: probes have times at which they are due.
+    /// Begins with a comparison of the clocks. `is_scheduled`: probes have times at which they are
+    /// due.
     pub(crate) fn new(clocks: Clocks, is_scheduled: bool) -> Self {
         Self {
             clocks,

@@ -31,8 +31,8 @@ impl Flow {
         self.packets.load(Ordering::Relaxed)
     }
 
-    /// Returns the time between the first and the last burst; `None` before the first. Complete only
-    /// after the worker has ended.
+    /// Returns the time between the first and the last burst; `None` before the first. Complete
+    /// only after the worker has ended.
     pub(super) fn span(&self) -> Option<Span> {
         (self.packets() != 0).then(|| Span {
             first_ns: self.first_ns.load(Ordering::Relaxed),

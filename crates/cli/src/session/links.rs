@@ -20,8 +20,8 @@ use crate::progress::Progress;
 
 /// How often the links are looked at, and how long the watching thread may outlive the run. The
 /// kernel gathers messages about carriers for up to a second
-/// (<https://elixir.bootlin.com/linux/v6.18/C/ident/linkwatch_schedule_work>); its answers are up to
-/// date.
+/// (<https://elixir.bootlin.com/linux/v6.18/C/ident/linkwatch_schedule_work>); its answers are up
+/// to date.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// How often while one is not up.
@@ -299,8 +299,8 @@ fn follow(interfaces: &[Interface], mut watches: Vec<LinkWatch>, shared: &Shared
     }
 }
 
-/// Returns whether packets pass. A carrier is enough for XDP sockets: they do not wait for the kernel to
-/// activate its own queues.
+/// Returns whether packets pass. A carrier is enough for XDP sockets: they do not wait for the
+/// kernel to activate its own queues.
 fn status(state: &LinkState) -> LinkStatus {
     match (state.admin_up, state.carrier) {
         (false, _) => LinkStatus::Down,

@@ -302,7 +302,8 @@ fn an_interface_in_another_namespace_is_compared_with_udp_too() {
     assert_eq!(lab.b.state().expect("a state").xdp, None);
 }
 
-/// A veth takes redirected frames only while its peer has GRO on or native XDP: told once, with the command.
+/// A veth takes redirected frames only while its peer has GRO on or native XDP: told once, with the
+/// command.
 #[test]
 fn a_missing_prerequisite_is_told_once_with_its_command() {
     if !is_root() {

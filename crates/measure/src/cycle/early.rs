@@ -5,8 +5,8 @@ const FIRST_GUESS_NS: u64 = 50_000;
 /// From being woken to being ready, beyond what the clock shows.
 const SLACK_NS: u64 = 2_000;
 
-/// Learns how long waking up takes, so that a thread asks for it that much earlier and spins for the
-/// rest.
+/// Learns how long waking up takes, so that a thread asks for it that much earlier and spins for
+/// the rest.
 ///
 /// ```
 /// use ringside_measure::cycle::WakeEarly;
@@ -40,7 +40,8 @@ impl WakeEarly {
     }
 
     /// Learns from a wake-up that took so long after the time asked for: more counts sooner than
-    /// less, but single ones that took very long count little, for on a busy machine they are no rule.
+    /// less, but single ones that took very long count little, for on a busy machine they are no
+    /// rule.
     pub fn woke(&mut self, took_ns: u64) {
         let wanted = took_ns.saturating_add(SLACK_NS);
         if wanted > self.early_ns {

@@ -9,9 +9,10 @@ pub const LATE_NS: u64 = 100_000;
 
 /// Records by how much the packets of a schedule are sent after their time.
 ///
-/// A path that takes no packet (full, or down, or all packets in flight that are allowed) delays the
-/// packets that are due meanwhile. That is a property of the path, and so is the backlog that the
-/// sender then works off: what counts of these packets is the time since the one before was sent.
+/// A path that takes no packet (full, or down, or all packets in flight that are allowed) delays
+/// the packets that are due meanwhile. That is a property of the path, and so is the backlog that
+/// the sender then works off: what counts of these packets is the time since the one before was
+/// sent.
 ///
 /// ```
 /// use ringside_measure::pace::Lateness;
@@ -57,8 +58,8 @@ impl Lateness {
         self.is_catching_up = true;
     }
 
-    /// Records a burst that was sent at `sent_ns`. The first of its packets was due at `due_ns`, and
-    /// counts for all of them.
+    /// Records a burst that was sent at `sent_ns`. The first of its packets was due at `due_ns`,
+    /// and counts for all of them.
     #[inline]
     pub fn record(&mut self, due_ns: u64, sent_ns: u64, packets: u64) {
         let backlog_ns = self.held_up_ns.max(self.last_ns);

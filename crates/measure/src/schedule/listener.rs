@@ -192,7 +192,8 @@ impl Stream {
         self.arrivals.expected()
     }
 
-    /// Returns how many of them the talker has not sent, as it says itself: it was too late for them.
+    /// Returns how many of them the talker has not sent, as it says itself: it was too late for
+    /// them.
     #[must_use]
     pub fn skipped(&self) -> u64 {
         let [first, last] = self.skipped;

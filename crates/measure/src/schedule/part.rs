@@ -22,8 +22,8 @@ pub struct StreamPart {
     pub pcp: u8,
     /// Its number among the class's packets of the cycle.
     pub number: u16,
-    /// Packets of the class before this one that the talker has not sent because it was too late for
-    /// them, modulo 2³².
+    /// Packets of the class before this one that the talker has not sent because it was too late
+    /// for them, modulo 2³².
     pub skipped: u32,
 }
 

@@ -49,8 +49,8 @@ pub struct RunResult {
     pub frame_bytes: Option<u64>,
     /// Payload of a frame in bytes; `None` if mixed.
     pub payload_bytes: Option<u64>,
-    /// Rate that was asked for; `None` for as fast as possible. `transmitted.packets_pps` is the rate
-    /// achieved.
+    /// Rate that was asked for; `None` for as fast as possible. `transmitted.packets_pps` is the
+    /// rate achieved.
     pub target_pps: Option<f64>,
     /// Packets under way at once, where a depth was asked for.
     pub depth_packets: Option<u64>,
@@ -284,12 +284,12 @@ impl LatencyResult {
     }
 }
 
-/// By how much the packets of a schedule were sent after their time. The time in which the path took
-/// no packet is not part of it.
+/// By how much the packets of a schedule were sent after their time. The time in which the path
+/// took no packet is not part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct SenderLateness {
-    /// From the time of the schedule to the sending. Packets that left in one burst have the time of
-    /// the first of them.
+    /// From the time of the schedule to the sending. Packets that left in one burst have the time
+    /// of the first of them.
     pub times: Summary,
     /// Packets sent more than an interval of the schedule, and more than 100 µs, after their time.
     pub late_packets: u64,

@@ -128,8 +128,8 @@ pub(crate) fn text(result: &UnderLoadResult) -> String {
         "{}",
         wrapped(
             &format!(
-                "RTT from {}; {} rounds of {:.1} s each, in turn; x idle: medians of the turns, paired by rounds. \
-                 Round trips per minute: of the mean without the longest 5 %. - : too few samples.",
+                "RTT from {}; {} rounds of {:.1} s each, in turn; x idle: medians of the turns, \
+                 paired by rounds. Round trips per minute: of the mean without the longest 5 %. - : too few samples.",
                 match result
                     .conditions
                     .iter()

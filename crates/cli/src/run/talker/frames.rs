@@ -100,8 +100,8 @@ impl Frames {
         (0..self.classes.len()).map(of).collect()
     }
 
-    /// Writes the packet, sent at `sent_ns`. `unskipped` packets of its class were sent before it, or
-    /// left out on purpose.
+    /// Writes the packet, sent at `sent_ns`. `unskipped` packets of its class were sent before it,
+    /// or left out on purpose.
     pub(super) fn write(&mut self, which: Which, sent_ns: u64, unskipped: u64) -> Result<&[u8]> {
         let class = self.classes.get_mut(which.class).context("a class of the schedule")?;
         let headers = self.flow.header_len();

@@ -370,7 +370,8 @@ fn a_comparison_with_a_far_end() {
     assert_clean(&lab.b);
 }
 
-/// As on a plain veth: what the far end's interface lacks is told once, with its name and the command.
+/// As on a plain veth: what the far end's interface lacks is told once, with its name and the
+/// command.
 #[test]
 fn a_comparison_names_what_the_far_end_lacks() {
     if !is_root() {
