@@ -6,7 +6,7 @@ use std::hash::Hash;
 use rusqlite::Connection;
 
 use super::{Row, Store, StoreError, row};
-use crate::object::{self, Change, Group, Neighbor, OPEN_VERSION, Object as _, Port, Statement};
+use crate::object::{self, Change, Group, Neighbor, OPEN_VERSION, Port, Statement};
 
 impl Store {
     /// Fills in the versions that are open, in order, by what is known before each.
