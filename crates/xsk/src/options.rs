@@ -167,7 +167,8 @@ impl QueueOptions {
         self
     }
 
-    /// Number of frames, or of a shared UMEM this queue's share of them. Default:
+    /// Number of frames, or of a shared UMEM this queue's share of them. Default, 512 of a shared UMEM
+    /// that has fewer left:
     /// [`DEFAULT_FRAMES`](Self::DEFAULT_FRAMES) for [`Direction::Both`] and [`Direction::Receive`],
     /// with zero-copy and twice as many as the NIC's own ring holds;
     /// [`DEFAULT_TRANSMIT_FRAMES`](Self::DEFAULT_TRANSMIT_FRAMES) for [`Direction::Transmit`].
@@ -262,6 +263,8 @@ impl QueueOptions {
     /// for 130 ms packets come at a high rate and the application takes each soon, or if it is
     /// overloaded all the time, fewer wait. A burst, a slower rate or a pause of 10 ms restores
     /// them, and a burst makes the time longer that it takes until load counts as steady again.
+    /// Only [`Queue::recv`](crate::Queue::recv) restores them: an event loop that sleeps elsewhere
+    /// calls it every 10 ms, or sets this to `u32::MAX`.
     /// [`OwnStats::rx_shrunk`](crate::OwnStats::rx_shrunk) counts how often fewer waited.
     #[must_use]
     pub fn working_set(mut self, packets: u32) -> Self {
@@ -496,7 +499,18 @@ impl Sizes {
                 reason: "the kernel takes one from 32 to the TX ring's size".into(),
             });
         }
-        let frames = options.total_frames(path, nic_ring);
+        let mut frames = options.total_frames(path, nic_ring);
+        // Who shares a UMEM may have made it for fewer.
+        if let Some(shared) = shared
+            && shared.unclaimed() < frames as usize
+            && options.can_take_fewer_frames()
+        {
+            let fewer = QueueOptions {
+                default_frames: QueueOptions::MIN_DEFAULT_FRAMES,
+                ..options.clone()
+            };
+            frames = fewer.total_frames(path, nic_ring);
+        }
         let for_host = options.frames_for_host(path, nic_ring);
         let geometry = match shared {
             Some(shared) => options.fitting(shared)?,

@@ -369,7 +369,7 @@ impl Queue {
         if known == 0 {
             let waited = self.bound.known() + u32::try_from(self.inbox.len() - before).unwrap_or(u32::MAX);
             let frames = self.working_set.note(waited, now);
-            self.keep_in_fill(frames);
+            self.keep_in_fill(frames)?;
         }
         if self.hints {
             self.bound.umem.mark_hints(&mut self.inbox[before..]);

@@ -76,12 +76,12 @@ fn a_path_that_takes_nothing_does_not_make_the_sender_late() {
         let [_, corrected] = longest(&result);
         assert!(corrected >= 250_000_000, "probes waited for the link: {result:?}");
         let lateness = result.sender_lateness.expect("a schedule");
-        expect(lateness.times.max_ns < 100_000_000, format!("{lateness:?}"))?;
-        expect(!is_late(&done), format!("{lateness:?}"))
+        // Without the path's part it would be as long as the link was down.
+        expect(lateness.times.max_ns < 200_000_000, format!("{lateness:?}"))
     });
 }
 
-/// Waking up takes 50 µs of timer slack and more: it is asked for that much earlier.
+/// A thread that sleeps until the time itself is late by the timer slack of 50 µs, and more.
 #[test]
 fn sleeping_senders_wake_before_the_time() {
     if !is_root() {
@@ -90,14 +90,15 @@ fn sleeping_senders_wake_before_the_time() {
     let lab = lab("late-wake", 1);
     let to = lab.b.ipv4;
     let _echo = start_receiver(&lab.b, "echo {}");
-    measured(|| {
-        let ping = format!("ping {{}} --to {to} --rate 1000 --count 1000 --wait poll --json");
-        let times = start(&lab.a, &ping).end().good().result().latency.expect("round trips");
-        let [raw, corrected] = [times.raw, times.corrected].map(|times| times.and_then(|times| times.p50_ns));
-        let (raw, corrected) = (raw.expect("answers"), corrected.expect("a schedule"));
-        expect(
-            corrected < raw + 30_000,
-            format!("{raw} ns, from the schedule {corrected} ns"),
-        )
-    });
+    for command in ["ping", "tx"] {
+        measured(|| {
+            let line = format!("{command} {{}} --to {to} --rate 1000 --count 1000 --wait poll --json");
+            let lateness = start(&lab.a, &line).end().good().result().sender_lateness;
+            let times = lateness.expect("a schedule").times;
+            expect(
+                times.p50_ns.is_some_and(|p50| p50 < 50_000),
+                format!("{command}: {times:?}"),
+            )
+        });
+    }
 }

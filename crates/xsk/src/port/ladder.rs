@@ -148,18 +148,31 @@ impl Ladder<'_> {
         self.check_shared_frames(path)?;
         let mut options = self.options.clone();
         let mut short_of = self.short_of.clone();
-        for &queue in self.queues {
-            let mut queue = loop {
-                match self.open_queue(loaded, &options, (path, why), (queue, opened.is_empty())) {
-                    Err(Refused::Fatal(Error::Memory { limit, .. }))
-                        if self.shared.is_none() && options.take_fewer_frames() =>
-                    {
-                        short_of = Some(limit);
-                    }
-                    result => break result?,
+        loop {
+            match self.open_each(loaded, (&options, short_of.as_deref()), (path, why), opened) {
+                // Of all queues: the first ones must not have what the last ones lack.
+                Err(Refused::Fatal(Error::Memory { limit, .. }))
+                    if self.shared.is_none() && options.take_fewer_frames() =>
+                {
+                    leave_map(loaded.map.as_ref(), opened);
+                    opened.clear();
+                    short_of = Some(limit);
                 }
-            };
-            if let Some(limit) = &short_of {
+                result => return result,
+            }
+        }
+    }
+
+    fn open_each(
+        &self,
+        loaded: &Loaded,
+        (options, short_of): (&QueueOptions, Option<&str>),
+        (path, why): (Path, &[String]),
+        opened: &mut Vec<Queue>,
+    ) -> Result<(), Refused> {
+        for &queue in self.queues {
+            let mut queue = self.open_queue(loaded, options, (path, why), (queue, opened.is_empty()))?;
+            if let Some(limit) = short_of {
                 queue.note(options.fewer_frames(limit));
             }
             let inserted = loaded.map.as_ref().map_or(Ok(()), |map| map.insert(&queue));

@@ -268,11 +268,11 @@ impl Queue {
             mtu: self.bound.mtu,
             link: &self.link.clone(),
         };
-        self.end_working_set();
+        self.end_working_set()?;
         match request.open_beside(&mut self.bound) {
             Ok(bound) => {
                 let mut sibling = finish(&request, bound, self.report.path, Vec::new());
-                sibling.end_working_set();
+                sibling.end_working_set()?;
                 Ok(sibling)
             }
             Err(Failure::Fatal(error)) => Err(error),

@@ -150,8 +150,7 @@ impl Queue {
                 Ok(Slept::Link) => self.ask_link(),
                 Ok(Slept::Through) => {
                     if self.working_set.is_small() {
-                        self.restore_working_set();
-                        self.refill()?;
+                        self.restore_working_set()?;
                     }
                     self.kick_rx()?;
                 }

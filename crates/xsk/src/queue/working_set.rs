@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::Queue;
 use super::waiting::now_coarse;
+use crate::error::Error;
 
 /// Period over which load is judged. Several ticks of CLOCK_MONOTONIC_COARSE.
 const WINDOW: Duration = Duration::from_millis(8);
@@ -157,29 +158,32 @@ impl WorkingSet {
 }
 
 impl Queue {
-    /// Has this many frames wait for packets from now on.
+    /// Has this many frames wait for packets from now on. More are there at once: this call may sleep
+    /// next.
     #[inline]
-    pub(super) fn keep_in_fill(&mut self, frames: Option<u32>) {
-        if let Some(frames) = frames
-            && let Some(pair) = self.bound.pair.own()
-        {
-            pair.fill_target = frames;
-            self.counters.rx_shrunk.add(u64::from(self.working_set.is_small()));
-        }
+    pub(super) fn keep_in_fill(&mut self, frames: Option<u32>) -> Result<(), Error> {
+        let Some(frames) = frames else { return Ok(()) };
+        let Some(pair) = self.bound.pair.own() else {
+            return Ok(());
+        };
+        pair.fill_target = frames;
+        self.counters.rx_shrunk.add(u64::from(self.working_set.is_small()));
+        self.refill()
     }
 
     /// Has all frames wait for packets again.
     #[cold]
-    pub(super) fn restore_working_set(&mut self) {
+    pub(super) fn restore_working_set(&mut self) -> Result<(), Error> {
         let frames = self.working_set.restore(now_coarse());
-        self.keep_in_fill(frames);
+        self.keep_in_fill(frames)
     }
 
     /// Has all frames wait for packets at all times: several sockets share the fill ring.
-    pub(super) fn end_working_set(&mut self) {
-        self.restore_working_set();
+    pub(super) fn end_working_set(&mut self) -> Result<(), Error> {
+        self.restore_working_set()?;
         let all = self.sizes.fill_target;
         self.working_set = WorkingSet::new(all, all, now_coarse());
+        Ok(())
     }
 }
 

@@ -490,7 +490,7 @@ fn a_ledger_on_the_real_kernel() {
                 let ledger = rx.ledger().unwrap();
                 assert_eq!(
                     (ledger.total(), ledger.user as usize),
-                    (512, kept.len()),
+                    (QueueOptions::DEFAULT_FRAMES, kept.len()),
                     "{path}: {ledger}"
                 );
                 let dropped = kept.len().min(10);

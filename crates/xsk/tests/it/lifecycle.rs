@@ -452,7 +452,7 @@ fn the_report_tells_the_mode_and_why() {
         "filter all",
         "queue 0: native copy",
         "zero-copy refused",
-        "512 frames of 2048 B (1024 KiB, normal pages)",
+        "4096 frames of 2048 B (8192 KiB, normal pages)",
         "need_wakeup",
     ] {
         assert!(text.contains(part), "{part:?} is not in:\n{text}");
@@ -460,7 +460,7 @@ fn the_report_tells_the_mode_and_why() {
     let json = serde_json::to_value(report).unwrap();
     assert_eq!(json["queues"][1]["mode"], "native");
     assert_eq!(json["queues"][1]["queue"], 1);
-    assert_eq!(json["queues"][1]["memory_bytes"], 512 * 2048);
+    assert_eq!(json["queues"][1]["memory_bytes"], 4096 * 2048);
     assert!(
         json["queues"][1]["notes"][0]
             .as_str()

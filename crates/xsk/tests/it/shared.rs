@@ -303,3 +303,17 @@ fn unaligned_chunks_carry_packets() {
         }
     }
 }
+
+/// A UMEM that was made for queues of 512 frames each is shared as before.
+#[test]
+fn queues_take_fewer_frames_by_default_of_a_small_shared_umem() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("small", 1);
+    let umem = umem(1024);
+    let [a, b] = [&lab.a, &lab.b].map(|end| open(end, Path::NativeCopy, |port| port.umem(&umem)));
+    for port in [a, b] {
+        assert_eq!(port.report().queues[0].frames, 512);
+    }
+}

@@ -74,7 +74,6 @@ fn steady_load_leaves_few_frames_waiting_and_a_pause_restores_all() {
         ("away", |load| {
             load.pass(Duration::from_millis(50));
             load.look(Wait::Spin);
-            load.look(Wait::Spin);
         }),
     ];
     for (name, pause) in pauses {
