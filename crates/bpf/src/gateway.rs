@@ -33,7 +33,9 @@ mod table;
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
+use libbpf_rs::libbpf_sys::BPF_F_NO_PREALLOC;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, OpenObject};
 
@@ -57,6 +59,7 @@ use crate::attach::{self, Link, XdpMode};
 use crate::error::{Error, Result};
 use crate::load;
 use crate::skel::gateway::GatewaySkelBuilder;
+use crate::sys;
 
 const NAME: &str = "ringside_gateway";
 /// Interfaces that there can be.
@@ -65,8 +68,8 @@ pub const MOST_INTERFACES: usize = layout::MOST_PORTS;
 pub const MOST_OPTIONS: usize = layout::MOST_OPTIONS;
 const MOST_PORTS: u32 = 16;
 
-/// How much there is room for. All of it is memory from the start: 90 bytes a neighbour, 176 to 192
-/// a connection.
+/// How much there is room for. A neighbour takes 90 bytes from the start. A connection takes 16 to 32
+/// bytes from the start and 168 more while it is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
     /// Neighbours in the cache, 1 or more.
@@ -146,9 +149,12 @@ impl Maps {
         ]
     }
 
-    /// Programs that are not loaded yet will have these, those that they name.
-    fn give_to(&self, programs: &mut OpenObject) -> libbpf_rs::Result<()> {
-        let maps = self.all();
+    /// Programs that are not loaded yet will have these, those that they name; but another table of
+    /// neighbours if that is to have another shape.
+    fn give_to(&self, programs: &mut OpenObject, shape: Option<Shape>) -> libbpf_rs::Result<()> {
+        let is_kept = |name: &str| name != "neighbors" || shape.is_none_or(|shape| shape == self.neighbors.shape());
+        let maps = self.all().into_iter().filter(|(name, _)| is_kept(name));
+        let maps: Vec<_> = maps.collect();
         for mut map in programs.maps_mut() {
             if let Some((_, existing)) = maps.iter().find(|(name, _)| *map.name() == **name) {
                 map.reuse_fd(existing.as_fd())?;
@@ -201,11 +207,12 @@ impl GatewayProgram {
         let mut storage = MaybeUninit::uninit();
         let skel = load::capture(NAME, || {
             let mut open = GatewaySkelBuilder::default().open(&mut storage)?;
+            open.maps.neighbors.set_max_entries(shape.places())?;
             if let Some(maps) = maps {
-                maps.give_to(open.open_object_mut())?;
+                maps.give_to(open.open_object_mut(), Some(shape))?;
             } else {
-                open.maps.neighbors.set_max_entries(shape.places())?;
                 open.maps.connections.set_max_entries(sizes.connections)?;
+                open.maps.connections.set_map_flags(BPF_F_NO_PREALLOC)?;
                 open.maps.workers.set_max_entries(sizes.queues * MOST_PORTS)?;
                 open.maps.samples.set_max_entries(sizes.sample_bytes)?;
             }
@@ -226,10 +233,58 @@ impl GatewayProgram {
         })
     }
 
+    /// Loads the program once more, with a table for so many neighbours, of whom none is there yet.
+    /// It shares all other maps with this one, and has no packets before it [takes its
+    /// place](Self::replace).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Load`] if there is too little memory.
+    pub fn with_room(&self, neighbors: u32) -> Result<Self> {
+        Self::load_with(self.sizes, Shape::new(neighbors), Some(&self.maps))
+    }
+
+    /// Takes the place of the program that it was made [from](Self::with_room), behind these links
+    /// of it: each packet meets the old or the new program. With `folder`, where the maps [are
+    /// pinned](Self::pin), the next process takes over this one's table.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Map`], [`Error::Pin`]. Then some links may have this program; `before.replace` puts
+    /// the other one back.
+    pub fn replace<'a>(&self, links: impl IntoIterator<Item = &'a Link>, folder: Option<&Path>) -> Result<()> {
+        for link in links {
+            match sys::update_link(link.as_fd(), self.program()) {
+                Ok(()) => {}
+                // Its interface is gone.
+                Err(error) if error.raw_os_error() == Some(pins::ENOLINK) => {}
+                Err(source) => return Err(Error::map(NAME, "neighbors", "replacing", source)),
+            }
+        }
+        self.activate(self.active()?)?;
+        folder.map_or(Ok(()), |folder| {
+            Self::pin_again(folder, "neighbors", self.maps.neighbors.map().as_fd())
+        })
+    }
+
     /// The program, to be attached to an interface as an XDP program.
     #[must_use]
     pub fn program(&self) -> BorrowedFd<'_> {
         self.program.as_fd()
+    }
+
+    /// Returns the bytes of kernel memory that each map takes at present, as the kernel reports it
+    /// in `/proc/self/fdinfo`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Map`] if the kernel does not report it.
+    pub fn memory(&self) -> Result<Vec<(&'static str, u64)>> {
+        let bytes = |(name, map): (&'static str, &MapHandle)| {
+            let read = load::map_memory(map).map_err(|error| Error::map(NAME, name, "reading the memory of", error));
+            read.map(|bytes| (name, bytes))
+        };
+        self.maps.all().into_iter().map(bytes).collect()
     }
 
     /// What there is room for.

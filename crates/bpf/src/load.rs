@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::fmt::Debug;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapImpl, PrintLevel};
@@ -60,6 +60,15 @@ pub(crate) fn own_map<T: Debug>(program: &'static str, map: &MapImpl<'_, T>) -> 
         source: os_error(&error),
         log: String::new(),
     })
+}
+
+/// Returns the bytes of kernel memory that a map takes: `memlock` of `bpf_map_show_fdinfo`.
+pub(crate) fn map_memory(map: &MapHandle) -> io::Result<u64> {
+    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", map.as_fd().as_raw_fd()))?;
+    let bytes = text
+        .lines()
+        .find_map(|line| line.strip_prefix("memlock:")?.trim().parse().ok());
+    bytes.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// Texts of libbpf's own error numbers, which go on where those of the system end (`enum

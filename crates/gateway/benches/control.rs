@@ -38,7 +38,7 @@ fn apply(lab: &Lab, size: u32) -> Duration {
     let tables = Arc::new(Tables::new(limits));
     let options = PathOptions {
         interfaces: vec![lab.b.interface.name().to_owned()],
-        cached_neighbors: ROOM,
+        cached_neighbors: ROOM..=ROOM,
         ..PathOptions::default()
     };
     let path = lab.b.run(|| XdpPath::start(&options, &tables)).expect("a data path");

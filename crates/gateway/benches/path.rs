@@ -368,7 +368,10 @@ fn gateway(bed: &Wire, traffic: Traffic, fast: bool, queues: u32, neighbors: u32
         cpus: if queues == 1 { vec![1] } else { vec![1, 0] },
         // What has nothing to do sleeps, as by default: two virtual CPUs may be two threads of one core.
         spin: queues == 1 && !fast,
-        cached_neighbors: if fast { neighbors + 1 } else { 1 },
+        cached_neighbors: {
+            let room = if fast { neighbors + 1 } else { 1 };
+            room..=room
+        },
         cached_connections: 8192,
         ..PathOptions::default()
     };

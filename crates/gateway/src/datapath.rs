@@ -33,6 +33,7 @@ mod icmp;
 mod keeper;
 mod kernel_table;
 mod limits;
+mod memory;
 mod notices;
 mod options;
 mod pace;
@@ -53,7 +54,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use arc_swap::{ArcSwap, ArcSwapOption};
-use ringside_bpf::gateway::{GatewayConfig, GatewayProgram, Lease, Losses, Sizes};
+use ringside_bpf::gateway::{GatewayConfig, GatewayProgram, Lease, Losses};
 use ringside_gateway_core::conntrack::Timeouts;
 use ringside_gateway_core::decide::Settings;
 use ringside_gateway_core::table::HostId;
@@ -67,7 +68,7 @@ use self::counters::{Full, WorkerCounters, of_program};
 use self::direct::Telling;
 use self::epochs::Epochs;
 pub use self::held::Held;
-use self::keeper::Keeper;
+use self::keeper::{Growth, Keeper};
 use self::limits::LimitCounters;
 use self::notices::Notices;
 pub use self::options::{DirectOptions, PathOptions};
@@ -181,17 +182,7 @@ impl XdpPath {
             let port = &state.ports[usize::from(number)];
             ensure!(has_address(port), no_address(interface.name()));
         }
-        // As many as they may have some day.
-        let queues = ports
-            .iter()
-            .map(|(_, interface)| Ok(interface.rx_queues()?.max(interface.state()?.num_rx_queues)));
-        let queues: Vec<u32> = queues.collect::<Result<_>>()?;
-        let sizes = Sizes {
-            neighbors: options.cached_neighbors,
-            connections: options.cached_connections,
-            queues: queues.into_iter().max().unwrap_or(1),
-            sample_bytes: 1 << 20,
-        };
+        let (sizes, kept) = memory::sizes(options, tables.neighbors.len(), &ports)?;
         let pins = options.pins.as_deref();
         let lock = pins.map(attach::lock).transpose()?;
         let held = Held::of(options);
@@ -200,7 +191,7 @@ impl XdpPath {
             program,
             adopted,
             before,
-        } = attach::obtain(pins, sizes, &ports)?;
+        } = attach::obtain(pins, sizes, &kept, &ports)?;
         goes_on_meanwhile();
         let program = Arc::new(program);
         // Ours goes on for as long as what it takes the place of, whatever version that is of.
@@ -273,6 +264,7 @@ impl XdpPath {
             milliseconds = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
             "packets are forwarded"
         );
+        memory::log(&program, tables, &shares);
         let workers = options.workers.clamp(1, sizes.queues.max(1) as usize);
         let mut path = Self {
             tables: Arc::clone(tables),
@@ -325,6 +317,11 @@ impl XdpPath {
             workers: Arc::clone(&self.workers),
             cacheable: to_cache,
             hosts,
+            growth: Growth {
+                attached: Arc::clone(&self.attached),
+                pins: options.pins.clone(),
+                max_neighbors: *options.cached_neighbors.end(),
+            },
         };
         self.thread("resolver", move || resolver.run())?;
         self.thread("caches", move || keeper.run())?;
@@ -333,7 +330,7 @@ impl XdpPath {
             let (telling, shared) = (Arc::clone(telling), Arc::clone(&self.shared));
             let program = Arc::clone(&self.cache().program);
             self.thread("direct paths", move || {
-                if let Err(error) = telling.run(&program, &seen, &shared) {
+                if let Err(error) = telling.run(program, &seen, &shared) {
                     tracing::error!(%error, "hosts are told of no direct paths any more");
                 }
             })?;

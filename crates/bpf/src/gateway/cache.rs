@@ -14,6 +14,7 @@ use crate::{load, sys};
 const BATCH: usize = 1024;
 /// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/asm-generic/errno-base.h>
 const E2BIG: i32 = 7;
+const ENOMEM: i32 = 12;
 
 /// What the fast path knows of neighbours, connections or rules, for their owner. Any thread may use it at any time.
 #[derive(Debug)]
@@ -177,8 +178,10 @@ impl Hand {
     }
 }
 
+/// Returns whether there is no room at present: no entry is free, or the memory for one is not
+/// there at once.
 fn is_full(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(E2BIG)
+    matches!(error.raw_os_error(), Some(E2BIG | ENOMEM))
 }
 
 fn is_missing(error: &io::Error) -> bool {

@@ -80,7 +80,7 @@ fn attach(maps: &Maps) -> Result<[Link; 4]> {
     let mut storage = MaybeUninit::uninit();
     load::capture(NAME, || {
         let mut open = LossesSkelBuilder::default().open(&mut storage)?;
-        maps.give_to(open.open_object_mut())?;
+        maps.give_to(open.open_object_mut(), None)?;
         let skel = open.load()?;
         Ok([
             skel.progs.ringside_lost_x.attach_trace()?,

@@ -31,7 +31,7 @@ const LEASE: &str = "lease";
 /// Of its only entry.
 const KEY: [u8; 4] = [0; 4];
 /// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/asm-generic/errno.h#L49>
-const ENOLINK: i32 = 67;
+pub(super) const ENOLINK: i32 = 67;
 
 impl GatewayProgram {
     /// Gives the maps names in `folder`, which is made if need be, in a bpffs. They outlive the process from then on, and so
@@ -43,6 +43,14 @@ impl GatewayProgram {
     pub fn pin(&self, folder: &Path) -> Result<()> {
         fs::create_dir_all(folder).map_err(pin_error("making the folder", folder))?;
         pin_all(folder, self.maps.all().map(|(name, map)| (name, map.as_fd())))
+    }
+
+    /// Gives another map the name of one. Who is killed in between leaves names that cannot be
+    /// taken over.
+    pub(super) fn pin_again(folder: &Path, name: &'static str, map: BorrowedFd<'_>) -> Result<()> {
+        let path = folder.join(name);
+        fs::remove_file(&path).map_err(pin_error("removing", &path))?;
+        pin(map, &path)
     }
 
     /// Takes over the maps that another process pinned in `folder`, with all that is in them and in the sizes that they have,

@@ -17,9 +17,11 @@ use crate::notice::Key;
 
 /// Bytes that the fast path's caches take for a neighbour and for a connection.
 const NEIGHBOR_BYTES: u64 = 90;
-const CONNECTION_BYTES: u64 = 172;
-/// Of the host's memory, for each of the two caches, if nothing is said.
+const CONNECTION_BYTES: u64 = 192;
+/// Of the host's memory, for each of the two caches at most, if nothing is said.
 const PART_OF_MEMORY: u64 = 64;
+/// Of the host's memory, for the cache of neighbours if few are known.
+const IDLE_PART_OF_MEMORY: u64 = 1024;
 /// No more than this part for one of them: the kernel takes all of it at once.
 const MOST_OF_MEMORY: u64 = 2;
 /// Each needs a queue of each interface, of which no NIC has more.
@@ -243,10 +245,13 @@ impl PathPart {
             pins: self.pins,
             vxlan_port: self.vxlan_port,
             geneve_port: self.geneve_port,
-            cached_neighbors: self
-                .cached_neighbors
-                .unwrap_or_else(|| cache_for(NEIGHBOR_BYTES, u32::MAX)),
-            cached_connections: (self.cached_connections).unwrap_or_else(|| cache_for(CONNECTION_BYTES, connections)),
+            cached_neighbors: match self.cached_neighbors {
+                Some(room) => room..=room,
+                None => entries_in(IDLE_PART_OF_MEMORY, NEIGHBOR_BYTES)..=entries_in(PART_OF_MEMORY, NEIGHBOR_BYTES),
+            },
+            cached_connections: self
+                .cached_connections
+                .unwrap_or_else(|| entries_in(PART_OF_MEMORY, CONNECTION_BYTES).min(connections.max(1))),
             settings: PathSettings {
                 unowned: Duration::from_secs(self.unowned_seconds),
                 known_options: known_options.into_iter().flatten().collect(),
@@ -313,10 +318,10 @@ fn default_cpus(allowed: &[usize]) -> Vec<usize> {
     allowed.iter().rev().take(workers).copied().collect()
 }
 
-/// As many entries as a part of the host's memory holds, and no more than there can be.
-fn cache_for(bytes: u64, most: u32) -> u32 {
-    let entries = (memory() / PART_OF_MEMORY / bytes).max(LEAST_CACHE);
-    u32::try_from(entries).unwrap_or(u32::MAX).min(most.max(1))
+/// Returns how many entries of so many bytes this part of the host's memory holds.
+fn entries_in(part: u64, bytes: u64) -> u32 {
+    let entries = (memory() / part / bytes).max(LEAST_CACHE);
+    u32::try_from(entries).unwrap_or(u32::MAX)
 }
 
 /// Of the host, in bytes.

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
@@ -92,8 +93,14 @@ pub(super) struct Obtained {
     pub(super) before: Option<GatewayProgram>,
 }
 
-/// That of the process before with its maps, if they are what is wanted; else they are made anew.
-pub(super) fn obtain(pins: Option<&Path>, sizes: Sizes, ports: &Ports) -> Result<Obtained> {
+/// That of the process before with its maps, if they are what is wanted, with room for so many
+/// neighbours; else they are made anew.
+pub(super) fn obtain(
+    pins: Option<&Path>,
+    sizes: Sizes,
+    neighbors: &RangeInclusive<u32>,
+    ports: &Ports,
+) -> Result<Obtained> {
     let anew = |before| {
         Ok(Obtained {
             program: GatewayProgram::load(sizes)?,
@@ -105,7 +112,7 @@ pub(super) fn obtain(pins: Option<&Path>, sizes: Sizes, ports: &Ports) -> Result
         return anew(None);
     };
     match GatewayProgram::adopt(&maps(pins)) {
-        Ok(Some(program)) if !same(program.sizes(), sizes) => {
+        Ok(Some(program)) if !fits(program.sizes(), sizes, neighbors) => {
             tracing::info!(before = ?program.sizes(), now = ?sizes, "other sizes: the maps are made anew");
             return anew(Some(program));
         }
@@ -137,8 +144,8 @@ pub(super) fn obtain(pins: Option<&Path>, sizes: Sizes, ports: &Ports) -> Result
 }
 
 /// The kernel rounds the samples' size.
-fn same(one: Sizes, other: Sizes) -> bool {
-    (one.neighbors, one.connections, one.queues) == (other.neighbors, other.connections, other.queues)
+fn fits(found: Sizes, wanted: Sizes, neighbors: &RangeInclusive<u32>) -> bool {
+    neighbors.contains(&found.neighbors) && (found.connections, found.queues) == (wanted.connections, wanted.queues)
 }
 
 /// Gives the maps their names, if they are to have some and have not.

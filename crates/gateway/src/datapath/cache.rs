@@ -1,7 +1,8 @@
 //! The fast path's cache of neighbours: as full as it can be, and never older than the tables.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -16,6 +17,7 @@ use super::connections::{Handed, most_brief};
 use super::epochs::{Epochs, Policed, slot_of};
 use super::limits::seconds_of;
 use super::now;
+use super::supervisor::Attached;
 use crate::model::{Foreign, Tables};
 
 /// Entries that are put with one call.
@@ -107,6 +109,9 @@ pub(super) struct Cache {
     marking: Option<(u64, TableHand)>,
     /// Packets of these networks as the program had counted them the last time.
     foreign_packets: u64,
+    /// While a larger one is filled: [`Self::changes`] when that began, and addresses that have
+    /// changed since.
+    growth: Option<(u64, Vec<TenantAddress>)>,
     evicted_at: Option<Instant>,
     /// Where to look next for what can go.
     hand: TableHand,
@@ -137,6 +142,7 @@ impl Cache {
             known: HashSet::new(),
             marking: None,
             foreign_packets: 0,
+            growth: None,
             evicted_at: None,
             hand: TableHand::default(),
             evicted: 0,
@@ -228,6 +234,48 @@ impl Cache {
             }
         });
         program.neighbors().put(&batch);
+    }
+
+    /// Begins to record what changes, while another cache is filled that is to take this one's
+    /// place. False if it is not used.
+    pub(super) fn begin_growth(&mut self) -> bool {
+        if self.is_used {
+            self.growth = Some((self.changes(), Vec::new()));
+        }
+        self.is_used
+    }
+
+    /// Ends that: there is no other cache.
+    pub(super) fn cancel_growth(&mut self) {
+        self.growth = None;
+    }
+
+    /// Puts the program of a larger cache, which was filled since [`Self::begin_growth`], in
+    /// [place](GatewayProgram::replace) of this one's.
+    pub(super) fn grow(&mut self, larger: Self, attached: &Attached, pins: Option<&Path>) -> Result<()> {
+        let (changes, changed) = self.growth.take().unwrap_or_default();
+        if changes != self.changes() {
+            // A network may have got its first rules, and entries of the larger one lack the mark:
+            // as in `police`.
+            let is_closed = std::mem::replace(&mut self.config.marking, true);
+            self.open_at = self.changes();
+            self.configure().inspect_err(|_| self.config.marking = is_closed)?;
+        }
+        let before = std::mem::replace(&mut self.program, larger.program);
+        self.refresh(&changed, Room::Kept);
+        self.known.extend(larger.known);
+        // All of it is looked through once more.
+        self.marked = 0;
+        // Of the table before.
+        (self.hand, self.marking) = (TableHand::default(), None);
+        let attached = attached.lock().unwrap_or_else(PoisonError::into_inner);
+        let links = || attached.iter().flatten().map(|(link, _)| link);
+        if let Err(error) = self.program.replace(links(), pins) {
+            self.program = before;
+            self.program.replace(links(), pins)?;
+            return Err(error.into());
+        }
+        Ok(())
     }
 
     /// Makes known what has changed. What there is no room for is not in the cache: workers know it.
@@ -342,6 +390,9 @@ impl Cache {
     pub(super) fn refresh(&mut self, addresses: &[TenantAddress], room: Room) {
         if !self.is_used {
             return;
+        }
+        if let Some((_, changed)) = &mut self.growth {
+            changed.extend_from_slice(addresses);
         }
         let mut found = vec![None; addresses.len()];
         self.neighbors.look_up(addresses, &mut found);

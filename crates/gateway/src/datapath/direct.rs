@@ -83,8 +83,10 @@ impl Telling {
     }
 
     /// Until the data path ends.
-    pub(super) fn run(&self, program: &GatewayProgram, slow: &Receiver<FlowSample>, shared: &Shared) -> Result<()> {
+    pub(super) fn run(&self, program: Arc<GatewayProgram>, slow: &Receiver<FlowSample>, shared: &Shared) -> Result<()> {
         let flows = program.flows()?;
+        // Another one may take its place, and its table goes then.
+        drop(program);
         // What somebody before has left.
         flows.read(Duration::ZERO)?;
         let mut forgot = Instant::now();

@@ -1,5 +1,6 @@
 //! What the data path is to be.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -30,9 +31,10 @@ pub struct PathOptions {
     pub vxlan_port: u16,
     /// UDP port of Geneve.
     pub geneve_port: u16,
-    /// Neighbours in the fast path's cache.
-    pub cached_neighbors: u32,
-    /// Connections in the fast path's cache, one direction each.
+    /// Room of the fast path's cache of neighbours: within this, for twice as many as are known at
+    /// the start.
+    pub cached_neighbors: RangeInclusive<u32>,
+    /// Room of the fast path's cache of connections.
     pub cached_connections: u32,
     /// What can be changed while it runs.
     pub settings: PathSettings,
@@ -80,7 +82,7 @@ impl Default for PathOptions {
             pins: None,
             vxlan_port: 4789,
             geneve_port: 6081,
-            cached_neighbors: 4096,
+            cached_neighbors: 4096..=4096,
             cached_connections: 4096,
             settings: PathSettings::default(),
             direct: None,

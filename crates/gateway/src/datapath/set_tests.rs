@@ -5,8 +5,11 @@ use std::path::{Path, PathBuf};
 
 use ringside_bpf::gateway::{CachedConnection, ConnectionKey};
 use ringside_gateway_core::conntrack::{Limits, State};
+use ringside_gateway_core::table::{Host, Neighbor};
 use ringside_netlab::testing::is_root;
-use ringside_netlab::{Lab, VethConfig};
+use ringside_netlab::{Lab, VethConfig, wait_until};
+use ringside_nic::Interface;
+use ringside_wire::MacAddr;
 
 use super::*;
 
@@ -36,6 +39,13 @@ fn over() -> (ConnectionKey, CachedConnection) {
 }
 
 fn with_path(test: impl FnOnce(&XdpPath, &PathOptions, &Tables) + Send) {
+    with_options(|options, tables| {
+        let path = XdpPath::start(&options, &tables).unwrap();
+        test(&path, &options, &tables);
+    });
+}
+
+fn with_options(test: impl FnOnce(PathOptions, Arc<Tables>) + Send) {
     if !is_root() {
         return;
     }
@@ -60,12 +70,69 @@ fn with_path(test: impl FnOnce(&XdpPath, &PathOptions, &Tables) + Send) {
         let options = PathOptions {
             interfaces: vec![lab.a.interface.name().to_owned()],
             pins: Some(pins.0.clone()),
-            cached_neighbors: 100,
+            cached_neighbors: 100..=100,
             cached_connections: 100,
             ..PathOptions::default()
         };
+        test(options, tables);
+    });
+}
+
+/// Puts so many neighbours, the first ones again, and makes them known.
+fn put_neighbors(path: &XdpPath, tables: &Tables, count: u8) {
+    let host = tables.hosts.intern(Host {
+        mac: Some(MacAddr([2; 6])),
+        port: Some(0),
+        ..Host::at([192, 0, 2, 9].into())
+    });
+    let address = |last| TenantAddress::new(Vni::new(7).unwrap(), [10, 0, 0, last].into());
+    let addresses: Vec<_> = (1..=count).map(address).collect();
+    for address in &addresses {
+        let neighbor = Neighbor {
+            mac: MacAddr([2; 6]),
+            host,
+            policy: 0,
+            version: 1,
+        };
+        tables.neighbors.write().put(*address, neighbor);
+    }
+    path.changed(&addresses);
+}
+
+/// The packets' program is another one afterwards, and the next process takes over what it has.
+#[test]
+fn cache_of_neighbours_grows_with_them() {
+    with_options(|mut options, tables| {
+        options.cached_neighbors = 4..=100;
         let path = XdpPath::start(&options, &tables).unwrap();
-        test(&path, &options, &tables);
+        let interface = Interface::by_name(&options.interfaces[0]).unwrap();
+        let program = || interface.state().unwrap().xdp.unwrap().prog_id;
+        let has = |path: &XdpPath, entries, capacity| {
+            let counters = path.counters();
+            (counters.cache_entries, counters.cache_capacity) == (entries, capacity)
+        };
+        let wait_until_it_has = |entries, capacity| {
+            let it_has = || has(&path, entries, capacity);
+            assert!(wait_until(Duration::from_secs(60), it_has), "{:?}", path.counters());
+        };
+        put_neighbors(&path, &tables, 4);
+        wait_until_it_has(4, 4);
+        let first = program();
+        put_neighbors(&path, &tables, 20);
+        wait_until_it_has(20, 40);
+        let second = program();
+        assert_ne!(second, first);
+        // As many as there may be.
+        put_neighbors(&path, &tables, 150);
+        wait_until_it_has(100, 100);
+        assert_ne!(program(), second);
+        drop(path);
+        let maps = attach::maps(options.pins.as_deref().unwrap());
+        let kept = GatewayProgram::adopt(&maps).unwrap().unwrap();
+        assert_eq!((kept.sizes().neighbors, kept.neighbors().len()), (100, 100));
+        drop(kept);
+        let path = XdpPath::start(&options, &tables).unwrap();
+        assert!(has(&path, 100, 100), "{:?}", path.counters());
     });
 }
 

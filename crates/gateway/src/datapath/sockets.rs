@@ -200,15 +200,26 @@ impl Frames {
     }
 }
 
+fn ports(shares: &[Share]) -> impl Iterator<Item = &Port> {
+    shares.iter().flatten().map(|(_, port)| port)
+}
+
+/// Returns the bytes of each UMEM. Of queues that share one, each reports all of it.
+fn umems(shares: &[Share]) -> BTreeMap<u64, u64> {
+    let queues = ports(shares).flat_map(Port::queues);
+    queues
+        .map(|queue| (queue.report().umem, queue.report().memory_bytes))
+        .collect()
+}
+
+/// Returns the bytes that all frames take.
+pub(super) fn frame_bytes(shares: &[Share]) -> u64 {
+    umems(shares).values().sum()
+}
+
 /// What was obtained, and the memory that frames take: a NIC that needs larger ones takes more.
 fn tell(shares: &[Share]) {
-    let ports = || shares.iter().flatten().map(|(_, port)| port);
-    // Of queues that share a UMEM each tells all of it.
-    let umems: BTreeMap<u64, u64> = (ports().flat_map(Port::queues))
-        .map(|queue| (queue.report().umem, queue.report().memory_bytes))
-        .collect();
-    let memory_mib = umems.values().sum::<u64>() >> 20;
-    for queue in ports().filter_map(|port| port.queues().first()) {
+    for queue in ports(shares).filter_map(|port| port.queues().first()) {
         let report = queue.report();
         tracing::info!(
             interface = %report.interface,
@@ -217,7 +228,8 @@ fn tell(shares: &[Share]) {
             "the workers' sockets are open"
         );
     }
-    tracing::info!(memory_mib, umems = umems.len(), "frames of the workers");
+    let memory_mib = frame_bytes(shares) >> 20;
+    tracing::info!(memory_mib, umems = umems(shares).len(), "frames of the workers");
 }
 
 /// Frames of a queue: half of them wait for packets.

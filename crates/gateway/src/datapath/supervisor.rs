@@ -37,6 +37,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The program on the interfaces, by their numbers; None where it is not. Dropped first, so that nothing is handed up any more.
+/// Whoever locks the cache, too, locks that first.
 pub(super) type Attached = Mutex<Vec<Option<(Link, XdpMode)>>>;
 
 pub(super) struct Supervisor {
@@ -202,7 +203,7 @@ impl Supervisor {
             skip: Skip::new(now()),
             leaving: Vec::with_capacity(BURST as usize),
             left: Vec::with_capacity(BURST as usize),
-            program: self.program(),
+            cache: &self.cache,
         }
     }
 
@@ -416,12 +417,14 @@ impl Supervisor {
 
     /// Puts the program on an interface that is there and does not have it yet. True if it has it now.
     fn attach(&self, (number, name): (u8, &str)) -> bool {
+        // Locked, so that no other program takes its place before this one is known to be attached.
+        let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         let tried = Interface::by_name(name)
             .map_err(anyhow::Error::from)
             .and_then(|interface| {
                 anyhow::ensure!(interface.state()?.admin_up, "it is down; ip link set dev {name} up");
                 let pins = self.options.pins.as_deref();
-                attach::attach(&self.program(), &interface, self.options.mode, pins)
+                attach::attach(&cache.program, &interface, self.options.mode, pins)
             });
         let notices = &self.shared.notices;
         match tried {
@@ -507,14 +510,11 @@ impl Supervisor {
         let ports = Arc::new(before.with(there));
         self.shared.ports.store(Arc::clone(&ports));
         self.adapt(&ports);
+        // One lock after the other.
+        let program = self.program();
+        let modes = attach::modes(&self.attached());
         // A busy queue is retried with the next attempt.
-        sockets::open(
-            &self.options,
-            &ports,
-            &attach::modes(&self.attached()),
-            &self.program(),
-            None,
-        )
+        sockets::open(&self.options, &ports, &modes, &program, None)
     }
 }
 

@@ -2,20 +2,21 @@
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd as _;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use crossbeam_channel::Sender;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use ringside_bpf::gateway::{FlowSample, GatewayProgram};
+use ringside_bpf::gateway::FlowSample;
 use ringside_gateway_core::decide::{Cacheable, Decider, Decision, Settings};
 use ringside_gateway_core::table::{HostId, HostReader};
 use ringside_gateway_core::{Buffer, Content, DropReason, Packet};
 use ringside_nic::clock::{Monotonic, Timestamp};
 use ringside_xsk::{Error, Frame, Queue, Wait};
 
+use super::cache::Cache;
 use super::counters::{Full, Tally, WorkerCounters};
 use super::edit::{Desk, Edit, EditKept, InFrames as _};
 use super::epochs::Epochs;
@@ -216,7 +217,7 @@ pub(super) struct Worker<'a> {
     /// Packets of a burst that leave by other interfaces, and those that have left.
     pub(super) leaving: Vec<Leaving>,
     pub(super) left: Vec<Left>,
-    pub(super) program: Arc<GatewayProgram>,
+    pub(super) cache: &'a Mutex<Cache>,
 }
 
 impl Worker<'_> {
@@ -243,9 +244,10 @@ impl Worker<'_> {
 
     /// What is still on the rings is nobody's any more, and neither is what comes.
     fn leave_the_rest(&self, lanes: &mut [Lane<'_>]) {
+        let program = Arc::clone(&self.cache.lock().unwrap_or_else(PoisonError::into_inner).program);
         for lane in &*lanes {
             // It may never have been served.
-            _ = self.program.dismiss(lane.port, lane.queue.id());
+            _ = program.dismiss(lane.port, lane.queue.id());
         }
         // Whatever was on its way to them has come by then.
         std::thread::sleep(Duration::from_millis(1));

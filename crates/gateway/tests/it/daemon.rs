@@ -3,6 +3,7 @@
 mod applied;
 mod bulk;
 mod huge_pages;
+mod memory;
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixDatagram;

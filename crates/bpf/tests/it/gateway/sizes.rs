@@ -1,44 +1,14 @@
 //! What the caches take, as the kernel counts it.
 
 use std::net::{IpAddr, Ipv6Addr};
-use std::{fs, io};
 
-use ringside_bpf::gateway::{GatewayProgram, Sizes};
+use ringside_bpf::gateway::{CachedConnection, ConnectionKey, GatewayProgram, Sizes};
 use ringside_gateway_core::table::{HostId, Neighbor};
 use ringside_gateway_core::{Neighbors, TenantAddress, Vni};
 use ringside_wire::MacAddr;
 
 use crate::common::privileged;
 use crate::gateway::bed::SIZES;
-
-/// What is told of one of this process's maps: <https://elixir.bootlin.com/linux/v6.18/C/ident/bpf_map_show_fdinfo>
-struct Map {
-    value_size: u64,
-    entries: u64,
-    bytes: u64,
-}
-
-fn maps() -> io::Result<Vec<Map>> {
-    let mut maps = Vec::new();
-    for file in fs::read_dir("/proc/self/fdinfo")? {
-        // Other tests close theirs.
-        let Ok(text) = fs::read_to_string(file?.path()) else {
-            continue;
-        };
-        let field = |name: &str| {
-            let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-            found.and_then(|value| value.trim().parse().ok())
-        };
-        maps.extend(field("value_size").zip(field("max_entries")).zip(field("memlock")).map(
-            |((value_size, entries), bytes)| Map {
-                value_size,
-                entries,
-                bytes,
-            },
-        ));
-    }
-    Ok(maps)
-}
 
 /// Bytes of each neighbour of so many in the table of user space, of one family.
 fn of_table(count: u32, v6: bool) -> u64 {
@@ -61,6 +31,25 @@ fn of_table(count: u32, v6: bool) -> u64 {
     (table.memory() as u64).div_ceil(count.into())
 }
 
+/// So many of one network.
+fn connections(count: u32) -> Vec<(ConnectionKey, CachedConnection)> {
+    let connection = |number: u32| {
+        let source = (number.to_be_bytes().into(), 1);
+        let (key, from_higher) = ConnectionKey::new(1, 6, source, ([10, 0, 0, 1].into(), 2));
+        let value = CachedConnection {
+            generation: 1,
+            seen: 0,
+            idle_ms: 1000,
+            from_higher,
+            one_way: false,
+            name: number.into(),
+            numbers: None,
+        };
+        (key, value)
+    };
+    (0..count).map(connection).collect()
+}
+
 /// A neighbour takes no more than 200 bytes of table and cache, and they are what there is of each: hosts are shared. The rest of the
 /// program (SQLite's cache, rows under way) does not grow with them.
 #[test]
@@ -68,33 +57,35 @@ fn entries_take_what_is_told_of_them() {
     /// As `cached-neighbors` is counted by, and docs/gateway.md has it.
     const NEIGHBOR: u64 = 90;
     /// The kernel's hash has as many buckets as the next power of two of entries.
-    const CONNECTION: std::ops::RangeInclusive<u64> = 176..=192;
+    const BUCKETS: std::ops::RangeInclusive<u64> = 16..=32;
+    /// All that a connection takes while it is there.
+    const CONNECTION: std::ops::RangeInclusive<u64> = 184..=200;
     /// Of the table, in a build with as much room as it may have.
     const WORST: [u64; 2] = [75, 105];
     if !privileged() {
         return;
     }
-    // Numbers that no other test has.
     let sizes = Sizes {
         neighbors: 1_000_003,
         connections: 70_001,
         ..SIZES
     };
     let program = GatewayProgram::load(sizes).unwrap();
-    let maps = maps().unwrap();
-    let neighbors = maps
-        .iter()
-        .filter(|map| map.value_size == 64 && map.entries != u64::from(sizes.connections))
-        .map(|map| map.bytes)
-        .max()
-        .unwrap();
-    let each = neighbors.div_ceil(sizes.neighbors.into());
+    let bytes_of = |map: &str, entries: u32| {
+        let all = program.memory().unwrap();
+        let (_, bytes) = all.iter().find(|(name, _)| *name == map).unwrap();
+        bytes.div_ceil(entries.into())
+    };
+    let each = bytes_of("neighbors", sizes.neighbors);
     assert_eq!(each, NEIGHBOR);
-    let connections = maps
-        .iter()
-        .find(|map| map.entries == u64::from(sizes.connections))
-        .unwrap();
-    let each_connection = connections.bytes.div_ceil(sizes.connections.into());
+    let of_connections = || bytes_of("connections", sizes.connections);
+    let empty = of_connections();
+    assert!(BUCKETS.contains(&empty), "{empty}");
+    assert_eq!(
+        program.connections().put(&connections(sizes.connections)).unwrap(),
+        70_001
+    );
+    let each_connection = of_connections();
     assert!(CONNECTION.contains(&each_connection), "{each_connection}");
     for (v6, worst) in [false, true].into_iter().zip(WORST) {
         let table = of_table(100_000, v6);

@@ -414,3 +414,34 @@ fn nonsense_is_refused() {
         }
     });
 }
+
+/// It has settings, connections and counters of the first one, and neighbours of its own.
+#[test]
+fn program_with_more_room_takes_the_place_of_the_first() {
+    if !privileged() {
+        return;
+    }
+    in_namespace(|second| {
+        let mut bed = Bed::new(second, Wanted::default());
+        let frame = udp(2, b"data").bytes();
+        assert_eq!(bed.run(&frame).outcome, Outcome::Forwarded);
+        let forwarded = |bed: &Bed| bed.program.count(Outcome::Forwarded).unwrap().packets;
+        let before = forwarded(&bed);
+        let grown = bed.program.with_room(5000).unwrap();
+        assert_eq!(
+            grown.sizes(),
+            Sizes {
+                neighbors: 5000,
+                ..bed.program.sizes()
+            }
+        );
+        grown.replace([], None).unwrap();
+        bed.program = grown;
+        assert_eq!(bed.run(&frame).outcome, Outcome::Slow(SlowCause::Miss));
+        let mut entries = many(4000);
+        entries.extend([1, 2].map(|last| (key(last, false), neighbor(last, false))));
+        assert_eq!(bed.program.neighbors().put(&entries), 4002);
+        assert_eq!(bed.run(&frame).outcome, Outcome::Forwarded);
+        assert_eq!(forwarded(&bed), before + 1, "it counts on");
+    });
+}
