@@ -101,6 +101,7 @@ pub use queue_counters::QueueCounter;
 pub use route::Route;
 pub use rss::{Flow, FlowKind, HashFunction, HashedFields, Rss, Symmetry, toeplitz};
 pub use steering::{QueueIrq, Steered, Steering};
+pub use sys::wait_for_grace_period;
 pub use threads::NapiThread;
 pub use veth::{PeerNamespace, VethPeer};
 pub use vxlan::Vxlan;

@@ -21,6 +21,26 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 /// `SIOCETHTOOL`: <https://elixir.bootlin.com/linux/v6.18/C/ident/SIOCETHTOOL>
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
 
+/// `MEMBARRIER_CMD_GLOBAL`: <https://elixir.bootlin.com/linux/v6.18/C/ident/membarrier_cmd>
+const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
+
+/// Waits for an RCU grace period, some milliseconds: whatever ran when the call began has ended, such
+/// as an XDP program that was replaced just before. Linux 4.3.
+///
+/// # Errors
+///
+/// `ENOSYS` without `CONFIG_MEMBARRIER`, `EINVAL` on a kernel with `nohz_full` CPUs, `EPERM` where a
+/// system call filter refuses it.
+pub fn wait_for_grace_period() -> io::Result<()> {
+    let flags: libc::c_uint = 0;
+    // SAFETY: the call takes two numbers and touches no memory.
+    let result = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, flags) };
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// A socket to make the `ioctl` on, in the calling thread's network namespace.
 pub(crate) fn ioctl_socket() -> io::Result<OwnedFd> {
     Ok(socket_with(

@@ -41,3 +41,16 @@ fn a_name_that_is_too_long_is_never_cut_down() {
         .unwrap_err();
     assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
 }
+
+#[test]
+fn a_grace_period_is_waited_for() {
+    let waited = wait_for_grace_period();
+    let is_offered = waited.as_ref().map_err(io::Error::raw_os_error);
+    assert!(
+        matches!(
+            is_offered,
+            Ok(()) | Err(Some(libc::EINVAL | libc::ENOSYS | libc::EPERM))
+        ),
+        "{waited:?}"
+    );
+}

@@ -45,12 +45,15 @@ impl GatewayProgram {
         pin_all(folder, self.maps.all().map(|(name, map)| (name, map.as_fd())))
     }
 
-    /// Gives another map the name of one. Who is killed in between leaves names that cannot be
-    /// taken over.
+    /// Gives another map the name of one, in one step.
     pub(super) fn pin_again(folder: &Path, name: &'static str, map: BorrowedFd<'_>) -> Result<()> {
-        let path = folder.join(name);
-        fs::remove_file(&path).map_err(pin_error("removing", &path))?;
-        pin(map, &path)
+        let (path, new) = (folder.join(name), folder.join(format!("{name}-new")));
+        // One that a process left behind which was killed.
+        _ = fs::remove_file(&new);
+        pin(map, &new)?;
+        fs::rename(&new, &path)
+            .map_err(pin_error("renaming", &new))
+            .inspect_err(|_| _ = fs::remove_file(&new))
     }
 
     /// Takes over the maps that another process pinned in `folder`, with all that is in them and in the sizes that they have,

@@ -11,6 +11,7 @@ use ringside_bpf::gateway::{
 };
 use ringside_gateway_core::table::{BindingReader, Encapsulation, HostId, HostReader, Limit, Neighbor, NeighborReader};
 use ringside_gateway_core::{Neighbors, TenantAddress, Vni};
+use ringside_nic::wait_for_grace_period;
 use ringside_wire::MacAddr;
 
 use super::connections::{Handed, most_brief};
@@ -19,6 +20,10 @@ use super::limits::seconds_of;
 use super::now;
 use super::supervisor::Attached;
 use crate::model::{Foreign, Tables};
+
+/// Time after which a program that was replaced has no packet any more, where the kernel cannot be
+/// asked.
+const GRACE_PERIOD: Duration = Duration::from_millis(100);
 
 /// Entries that are put with one call.
 pub(super) const BATCH: usize = 4096;
@@ -271,9 +276,17 @@ impl Cache {
         let attached = attached.lock().unwrap_or_else(PoisonError::into_inner);
         let links = || attached.iter().flatten().map(|(link, _)| link);
         if let Err(error) = self.program.replace(links(), pins) {
-            self.program = before;
-            self.program.replace(links(), pins)?;
+            // With a name that is missing, only the next process has to begin anew.
+            if !matches!(error, ringside_bpf::Error::Pin { .. }) {
+                self.program = before;
+                self.program.replace(links(), pins)?;
+            }
             return Err(error.into());
+        }
+        // A packet that the program before still has must not meet its table once changes are only in
+        // this one. They wait for the lock of the cache.
+        if wait_for_grace_period().is_err() {
+            std::thread::sleep(GRACE_PERIOD);
         }
         Ok(())
     }

@@ -87,6 +87,8 @@ fn put_neighbors(path: &XdpPath, tables: &Tables, count: u8) {
     });
     let address = |last| TenantAddress::new(Vni::new(7).unwrap(), [10, 0, 0, last].into());
     let addresses: Vec<_> = (1..=count).map(address).collect();
+    // All at one time: the keeper counts them meanwhile.
+    let mut neighbors = tables.neighbors.write();
     for address in &addresses {
         let neighbor = Neighbor {
             mac: MacAddr([2; 6]),
@@ -94,8 +96,9 @@ fn put_neighbors(path: &XdpPath, tables: &Tables, count: u8) {
             policy: 0,
             version: 1,
         };
-        tables.neighbors.write().put(*address, neighbor);
+        neighbors.put(*address, neighbor);
     }
+    drop(neighbors);
     path.changed(&addresses);
 }
 

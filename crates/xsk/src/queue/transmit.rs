@@ -223,7 +223,9 @@ impl Queue {
         let start = Instant::now();
         if let Err(error) = self.ready() {
             // Frames that the kernel is done sending are counted, also on a link that is gone.
-            self.drain_completions()?;
+            if matches!(error, Error::LinkGone { .. }) {
+                self.drain_completions()?;
+            }
             return Err(error);
         }
         loop {

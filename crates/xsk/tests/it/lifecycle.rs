@@ -536,7 +536,7 @@ fn huge_pages_fall_back_and_the_report_says_so() {
         .unwrap();
     let lab = lab("huge", 2);
     let mut port = open(&lab.b, Path::NativeCopy, |port| {
-        port.options(QueueOptions::new().huge_pages(true))
+        port.options(QueueOptions::new().frames(512).huge_pages(true))
     });
     let report = port.report().queues[1].clone();
     if reserved == 0 {

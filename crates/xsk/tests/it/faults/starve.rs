@@ -103,7 +103,9 @@ fn completions_that_do_not_come_stop_only_the_sending() {
         let bystander = Bystander::beside(&lab.a);
         let (account, back) = (Account::open(&lab.a, &lab.b), Account::open(&lab.b, &lab.a));
         let jam = Jam::at(&lab.b);
-        let options = QueueOptions::new().stall_timeout(Duration::from_millis(100));
+        let options = QueueOptions::new()
+            .frames(512)
+            .stall_timeout(Duration::from_millis(100));
         let port = open(&lab.a, path, |port| port.queues([0, 1, 2]).options(options.clone()));
         let flow = Flow::on(port, &lab.a, &lab.b, &[1], 500);
         let other = Flow::start(&lab.b, &lab.a, &lanes(path, 2), 200);
