@@ -1,7 +1,6 @@
 //! Datagrams without an answer, and echoes: the fast path may have some of them.
 
 use super::bench::*;
-use super::*;
 use crate::conntrack::{ConnectionId, Limits, Passed, State};
 
 fn bench(most: u32) -> Bench {
