@@ -68,6 +68,7 @@
 //! geneve-port = 6081
 //! geneve-options = ["0102:80"] # class and type, hexadecimal, of options that may be critical
 //! source-check = false         # drop what does not come from where its sender lives
+//! check-windows = false        # experimental: the fast path checks numbers of TCP
 //! derive-source-port = false   # the outer UDP source port follows from the tenant's flow
 //! errors-per-second = 100      # ICMP errors, of each worker to each network
 //! cached-neighbors = 1000000   # in the fast path; by default what 1/64 of the memory holds

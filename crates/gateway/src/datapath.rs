@@ -200,9 +200,13 @@ impl XdpPath {
         let epoch = now();
         let (config, settings) = configure(options, &ports, state, epoch);
         let mut cache = Cache::new(Arc::clone(&program), config, tables, options.fast);
+        cache.handed.check_windows = options.check_windows;
         let mut restored = 0;
         let resolved = if adopted {
             restored = connections::restore(&program, tables, epoch)?;
+            if !options.check_windows {
+                connections::stop_checking(&program)?;
+            }
             cache.adopt(tables)?
         } else if held.is_some() {
             resolver::resolve_known(tables, &ports)

@@ -46,6 +46,7 @@ pub(super) struct PathPart {
     geneve_port: u16,
     geneve_options: Vec<String>,
     source_check: bool,
+    check_windows: bool,
     derive_source_port: bool,
     errors_per_second: u32,
     cached_neighbors: Option<u32>,
@@ -157,6 +158,7 @@ impl Default for PathPart {
             geneve_port: options.geneve_port,
             geneve_options: Vec::new(),
             source_check: settings.source_check,
+            check_windows: options.check_windows,
             derive_source_port: settings.derive_source_port,
             errors_per_second: settings.errors_per_second,
             cached_neighbors: None,
@@ -252,6 +254,7 @@ impl PathPart {
             cached_connections: self
                 .cached_connections
                 .unwrap_or_else(|| entries_in(PART_OF_MEMORY, CONNECTION_BYTES).min(connections.max(1))),
+            check_windows: self.check_windows,
             settings: PathSettings {
                 unowned: Duration::from_secs(self.unowned_seconds),
                 known_options: known_options.into_iter().flatten().collect(),

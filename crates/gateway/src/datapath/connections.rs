@@ -38,6 +38,8 @@ pub(super) const fn most_brief(capacity: u32) -> u32 {
 /// How full the cache is, and what became of what it had no room for.
 #[derive(Debug, Default)]
 pub(super) struct Handed {
+    /// Connections are handed over with the numbers of TCP that the fast path checks.
+    pub(super) check_windows: bool,
     /// May be too many after some were handed over, which does not say whether entries are new: see [`synchronise`].
     pub(super) entries: u64,
     /// Entries that made room for others.
@@ -96,10 +98,12 @@ impl Handed {
             };
             let (key, from_higher) = key(&connection);
             let known = match (connection.protocol, said) {
-                (Protocol::TCP, None) => program.connections().find(&key)?,
+                (Protocol::TCP, None) if self.check_windows => program.connections().find(&key)?,
                 _ => None,
             };
-            let numbers = numbers(said, from_higher, known, now);
+            let numbers = (self.check_windows)
+                .then(|| numbers(said, from_higher, known, now))
+                .flatten();
             let idle = conntrack.timeout(connection.state) / 1_000_000;
             let value = CachedConnection {
                 generation: epoch,
@@ -123,7 +127,7 @@ impl Handed {
         if done < entries.len() && self.evict(program, conntrack, (epochs, now))? {
             done = program.connections().put(&entries)?;
         }
-        if begun.elapsed() > MOST_UNFOLLOWED {
+        if self.check_windows && begun.elapsed() > MOST_UNFOLLOWED {
             // Too much may have gone by meanwhile.
             entries.iter_mut().for_each(|(_, value)| value.numbers = None);
             done = program.connections().put(&entries)?;
@@ -401,6 +405,19 @@ pub(super) fn restore(program: &GatewayProgram, tables: &Tables, now: u64) -> Re
         restored += usize::from(tables.conntrack.restore(now, &connection));
     }
     Ok(restored)
+}
+
+/// Removes the numbers of TCP from all entries, so that the program checks none. For a gateway that
+/// takes over the cache of one that checked them.
+pub(super) fn stop_checking(program: &GatewayProgram) -> Result<()> {
+    let mut unchecked = Vec::new();
+    program.connections().for_each(|key, value| {
+        if value.numbers.is_some() {
+            unchecked.push((key, CachedConnection { numbers: None, ..value }));
+        }
+    })?;
+    program.connections().put(&unchecked)?;
+    Ok(())
 }
 
 #[cfg(test)]

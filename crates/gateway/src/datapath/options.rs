@@ -36,6 +36,8 @@ pub struct PathOptions {
     pub cached_neighbors: RangeInclusive<u32>,
     /// Room of the fast path's cache of connections.
     pub cached_connections: u32,
+    /// The fast path checks the sequence and acknowledgment numbers of TCP.
+    pub check_windows: bool,
     /// What can be changed while it runs.
     pub settings: PathSettings,
     /// Hosts that send much are told where it goes.
@@ -84,6 +86,7 @@ impl Default for PathOptions {
             geneve_port: 6081,
             cached_neighbors: 4096..=4096,
             cached_connections: 4096,
+            check_windows: false,
             settings: PathSettings::default(),
             direct: None,
         }
