@@ -58,7 +58,7 @@ fn a_receiver_tells_where_its_packets_and_frames_are() {
             assert!(queue.received_bytes >= before.received_bytes && queue.wakeups >= before.wakeups);
             // A thread that the machine did not run has told nothing yet.
             if let Some(frames) = queue.frames {
-                assert_eq!(frames.total(), 512, "{frames:?}");
+                assert_eq!(frames.total(), 4096, "{frames:?}");
                 assert!(frames.fill <= queue.rings.fill_slots, "{queue:?}");
             }
             let verdicts = queue.counters.xdp_verdicts.unwrap();
@@ -180,7 +180,7 @@ fn metrics_are_those_of_the_result() {
     for queue in ["0", "1"] {
         assert_eq!(
             sum(&last, "ringside_umem_frames", &[("queue", queue)]),
-            512.0,
+            4096.0,
             "all frames are somewhere"
         );
     }

@@ -71,7 +71,7 @@ fn a_receiver_under_traffic() {
     let queue = &process["queues"][1];
     assert!(number(&queue["received_bytes_per_s"]) >= rate * 60.0, "{queue:#}");
     let frames = queue["frames"].as_object().expect("told");
-    assert_eq!(frames.values().map(number).sum::<f64>(), 512.0, "{queue:#}");
+    assert_eq!(frames.values().map(number).sum::<f64>(), 4096.0, "{queue:#}");
     let interface = &seen["interfaces"][0];
     assert_eq!(
         (&interface["name"], &interface["driver"]),
