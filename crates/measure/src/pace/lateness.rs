@@ -59,9 +59,12 @@ impl Lateness {
     }
 
     /// Records a burst that was sent at `sent_ns`. The first of its packets was due at `due_ns`,
-    /// and counts for all of them.
+    /// and counts for all of them. A burst without packets changes nothing.
     #[inline]
     pub fn record(&mut self, due_ns: u64, sent_ns: u64, packets: u64) {
+        if packets == 0 {
+            return;
+        }
         let backlog_ns = self.held_up_ns.max(self.last_ns);
         self.is_catching_up &= due_ns <= backlog_ns;
         let from_ns = if self.is_catching_up { backlog_ns } else { due_ns };
@@ -132,5 +135,18 @@ mod tests {
         lateness.record(0, LATE_NS + 1, 64);
         assert_eq!(lateness.result().map(|result| result.late_packets), Some(64));
         assert_eq!(Lateness::new(1).result(), None);
+    }
+
+    #[test]
+    fn bursts_without_packets_change_nothing() {
+        let mut lateness = Lateness::new(1_000_000);
+        lateness.record(0, 50_000_000, 0);
+        assert_eq!(lateness.result(), None);
+        // The path took nothing until 1 ms; an empty burst is no end of the backlog.
+        lateness.held_up_until(1_000_000);
+        lateness.record(0, 60_000_000, 0);
+        lateness.record(0, 2_000_000, 1);
+        let result = lateness.result().expect("sent");
+        assert_eq!((result.times.min_ns, result.times.max_ns), (1_000_000, 1_000_000));
     }
 }
