@@ -1,7 +1,7 @@
 //! The figures that several results can be put side by side by.
 
 use ringside_measure::latency::Summary;
-use ringside_measure::schema::RunResult;
+use ringside_measure::schema::{Operation, RunResult};
 
 use super::{loaded, units};
 
@@ -63,6 +63,15 @@ impl Metric {
     }
 }
 
+/// Returns the number of packets that losses are shares of: those that were to be sent. A listener's
+/// talker says which packets it has skipped; nobody lost these.
+pub(super) fn offered(run: &RunResult) -> u64 {
+    match run.operation {
+        Operation::Listener => run.packets.sent,
+        _ => run.packets.sent.max(run.packets.generated),
+    }
+}
+
 /// Those of a run, in the order in which people ask for them.
 #[allow(clippy::cast_precision_loss, reason = "for people")]
 pub(super) fn of_run(run: &RunResult) -> Vec<Metric> {
@@ -80,7 +89,7 @@ pub(super) fn of_run(run: &RunResult) -> Vec<Metric> {
             all.push(Metric::new(names[2], rates.payload_bps, Kind::BitsPerSecond));
         }
     }
-    let sent = run.packets.sent.max(run.packets.generated);
+    let sent = offered(run);
     if sent > 0 {
         let lost = sent.saturating_sub(run.packets.received);
         all.push(Metric::new("lost", lost as f64 * 100.0 / sent as f64, Kind::Percent));
@@ -162,6 +171,19 @@ mod tests {
         assert_eq!(written(0.0004, Kind::Percent), "<0.01 %");
         assert_eq!(written(0.0, Kind::Percent), "0 %");
         assert_eq!(written(1_234_567.0, Kind::Count), "1,234,567");
+    }
+
+    #[test]
+    fn packets_that_the_talker_skipped_are_not_lost() {
+        let lost = |operation| {
+            let mut run = RunResult::new(operation);
+            (run.packets.generated, run.packets.sent, run.packets.received) = (1_000, 900, 891);
+            let metrics = of_run(&run);
+            let lost = metrics.iter().find(|metric| metric.name == "lost");
+            (offered(&run), lost.expect("packets were sent").value)
+        };
+        assert_eq!(lost(Operation::Listener), (900, 1.0));
+        assert_eq!(lost(Operation::Tx), (1_000, 10.9));
     }
 
     #[test]

@@ -82,7 +82,7 @@ fn figures(entry: &Entry) -> Markup {
 /// From what was to be sent to what arrived, and where the rest went.
 fn ledger(run: &RunResult) -> Markup {
     let row = |name: &str, packets: u64, share: bool| {
-        let of = run.packets.generated.max(run.packets.sent);
+        let of = metrics::offered(run);
         let percent = share.then(|| {
             metrics::Metric::new("", packets as f64 * 100.0 / of.max(1) as f64, metrics::Kind::Percent).written()
         });
