@@ -75,6 +75,8 @@ struct Link {
     down_since: Option<Instant>,
     /// It was up before.
     was_up: bool,
+    /// The MTU, if it was changed during the run.
+    new_mtu: Option<u32>,
 }
 
 /// What happened to the links of a run.
@@ -117,6 +119,7 @@ impl Links {
                 name,
                 down_since: (watch.status() == Some(LinkStatus::NoCarrier)).then_some(at),
                 was_up: watch.status() != Some(LinkStatus::NoCarrier),
+                new_mtu: None,
             });
         }
         let thread = std::thread::Builder::new().name("links".into());
@@ -150,8 +153,14 @@ impl Links {
             return self.end.take();
         }
         let error = error?;
-        let Some(ringside_xsk::Error::LinkGone { interface, event, .. }) = error.downcast_ref() else {
-            return Some(error);
+        let (interface, event) = match error.downcast_ref() {
+            Some(ringside_xsk::Error::LinkGone { interface, event, .. }) => (interface, event),
+            // The sizes were checked against the MTU before the run.
+            Some(ringside_xsk::Error::Setting {
+                setting: "packet length",
+                ..
+            }) => return Some(self.blame_mtu(start, error)),
+            _ => return Some(error),
         };
         // The worker's socket may know before the message is there, and does not know where the interface went.
         while let Ok(told) = self.told.recv_timeout(LAST_WORD) {
@@ -161,6 +170,21 @@ impl Links {
             }
         }
         gone(interface, event).or(Some(error))
+    }
+
+    /// Returns the error of a run whose packets are longer than the MTU, which was lowered meanwhile.
+    fn blame_mtu(&mut self, start: Instant, error: anyhow::Error) -> anyhow::Error {
+        let end = Instant::now() + LAST_WORD;
+        loop {
+            if let Some((name, mtu)) = self.links.iter().find_map(|link| Some((&link.name, link.new_mtu?))) {
+                return anyhow!("the MTU of {name} was changed to {mtu} during the run: {error}");
+            }
+            // The worker's socket may know before the message is there.
+            match self.told.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(told) => _ = self.take(told, start),
+                Err(_) => return error,
+            }
+        }
     }
 
     /// What is known in the end.
@@ -228,7 +252,13 @@ impl Links {
             LinkEvent::QueuesChanged { rx, tx } => Some(format!(
                 "{name} has {rx} receive and {tx} transmit queues now; going on with those that were opened"
             )),
-            LinkEvent::MtuChanged { mtu } => Some(format!("{name} has MTU {mtu} now; longer packets are not sent")),
+            LinkEvent::MtuChanged { mtu } => {
+                link.new_mtu = Some(mtu);
+                Some(format!(
+                    "{name} has MTU {mtu} now; packets to forward that are longer are dropped, and a run \
+                     whose own packets are longer ends"
+                ))
+            }
             event => {
                 self.end = self.end.take().or_else(|| gone(name, &event));
                 None

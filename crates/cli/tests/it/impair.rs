@@ -349,6 +349,27 @@ fn a_match_leaves_others_alone() {
     }
 }
 
+/// Packets that are held while the MTU of the link that they leave by is lowered are counted.
+#[test]
+fn held_packets_that_no_longer_fit_are_dropped() {
+    if !is_root() {
+        return;
+    }
+    let row = bed("imp-mtu");
+    let impair = start_box(&row, "--delay there=1s");
+    let to = mac(&row);
+    run(&row.left.a, &format!("tx {{}} --to-mac {to} --size 1414 --count 20")).good();
+    row.right.a.run(|| row.right.a.interface.set_mtu(1300)).unwrap();
+    impair.wait_for("has MTU 1300 now");
+    run(&row.left.a, &format!("tx {{}} --to-mac {to} --size 200 --count 10")).good();
+    std::thread::sleep(Duration::from_millis(1500));
+    let result = impair.interrupt().good().result();
+    assert_reconciles(&result);
+    let there = directions(&result)[0];
+    assert_eq!((there.too_long_packets, there.left_packets), (20, 0), "{there:#?}");
+    assert_eq!(result.packets.received, 10, "{result:#?}");
+}
+
 /// A search finds the rate of the box: never more than it lets through.
 #[test]
 fn a_search_finds_the_rate() {

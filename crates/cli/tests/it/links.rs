@@ -452,6 +452,35 @@ fn an_interface_that_moves_away_ends_the_run() {
     }
 }
 
+/// Packets that no longer fit can never be sent.
+#[test]
+fn a_lowered_mtu_ends_senders_of_longer_packets() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("own-mtu", 1);
+    let _echo = start_receiver(&lab.b, "echo {} --wait poll");
+    for command in ["tx", "ping"] {
+        lab.a.run(|| lab.a.interface.set_mtu(1500)).unwrap();
+        let line = format!("{command} {{}} --to {} --size 1414 --rate 1000 --json", lab.b.ipv4);
+        let running = start(&lab.a, &line);
+        running.wait_for("packets/s");
+        lab.a.run(|| lab.a.interface.set_mtu(1300)).unwrap();
+        let done = running.end();
+        let message = done.bad();
+        assert!(
+            message.contains("ended early: the MTU of veth-a was changed to 1300 during the run: packet length = 1414"),
+            "{command}: {message}"
+        );
+        assert_eq!(done.status.code(), Some(1), "{command}: {message}");
+        let events = done.result().link_events.unwrap();
+        assert!(
+            events.iter().any(|told| told.event == LinkEvent::MtuChanged),
+            "{events:#?}"
+        );
+    }
+}
+
 /// The interface that a forwarder sends to, on which nothing is received.
 #[test]
 fn a_second_interface_that_is_removed_ends_the_run() {

@@ -219,6 +219,11 @@ impl Relay {
                 break;
             };
             if let Err(SendError { error, frame }) = to[out].send(frame) {
+                // The MTU was lowered while the packet was held.
+                if !frame.fits_mtu(to[out].mtu()) {
+                    way.too_long += 1;
+                    continue;
+                }
                 way.stuck = Some((frame, out));
                 worker.unless_down::<()>(Err(error))?;
                 break;
