@@ -52,6 +52,8 @@ pub(crate) fn run(args: &FwdArgs) -> Result<()> {
         forward(lane, &worker, offer.teller(), wait, copied.is_some())
     })?;
 
+    // Rates are those of the span; what is settled came after its last packet.
+    let forwarded = port.stats()?;
     let redirected = session::settle(&mut port)?;
     let received = port.stats()?;
     out.iter_mut().for_each(session::take_back);
@@ -84,7 +86,7 @@ pub(crate) fn run(args: &FwdArgs) -> Result<()> {
         &after,
     );
     result.packets = ledger;
-    result.received = rates(received.own.rx_packets, received.own.rx_bytes, 0, ran.received);
+    result.received = rates(forwarded.own.rx_packets, forwarded.own.rx_bytes, 0, ran.received);
     result.transmitted = rates(sent.own.tx_packets, sent.own.tx_bytes, 0, ran.sent);
     account(&mut result);
     let mut records = vec![system::interface(
@@ -224,9 +226,9 @@ fn copy_on(mut burst: Burst<'_>, to: &mut Queue, worker: &Worker<'_>) -> Result<
     let mut left = u32::try_from(burst.len()).unwrap_or(u32::MAX);
     let mut incoming = burst.iter_mut();
     let mut sent = 0;
-    let mtu = to.mtu();
     while left != 0 && !worker.stop.is_set() {
         let mut taken = 0;
+        let mtu = to.mtu();
         sent += to.send_with(left, |slot| {
             taken += 1;
             if !incoming

@@ -146,10 +146,14 @@ struct Books {
 }
 
 impl Books {
-    /// Up to the sockets.
+    /// Reads the counters up to the sockets, after what they still hold has come out.
     fn read(ports: &mut [Port], before: &[LinkState]) -> Result<Self> {
         let mut books = Self::default();
         for (port, before) in ports.iter_mut().zip(before) {
+            // Rates are those of the span; what is settled came after its last packet.
+            let own = port.stats()?.own;
+            books.received.packets += own.rx_packets;
+            books.received.bytes += own.rx_bytes;
             let redirected = session::settle(port)?;
             let queues = session::counters(port)?;
             let of_one = receive_ledger(&queues, redirected, missed(before, &session::link_after(port, before)));
@@ -190,8 +194,6 @@ impl Books {
             let own = port.stats()?.own;
             leave(&mut self.ledger, port, own.tx_packets, before, &after);
             records.push(system::interface(port.interface(), &after, Some(port.report())));
-            self.received.packets += own.rx_packets;
-            self.received.bytes += own.rx_bytes;
             self.sent.packets += own.tx_packets;
             self.sent.bytes += own.tx_bytes;
         }
