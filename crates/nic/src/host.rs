@@ -15,7 +15,7 @@ pub use latency::WakeUpLimit;
 pub use limits::{Cap, Capabilities, CgroupMemory, cgroup_memory, memlock_limit};
 pub(crate) use system::CLOCKSOURCE;
 pub use system::{CommandLine, Idle, IdleState, System, clocksource};
-pub use thread_time::{ThreadTime, packet_threads, process_wait_ns};
+pub use thread_time::{ThreadTime, ThreadWaits, packet_threads};
 
 use crate::{Knob, Result};
 

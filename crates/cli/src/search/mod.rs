@@ -227,8 +227,8 @@ impl Searcher<'_> {
     fn stability(&mut self, table: &mut SearchTable, packets: &mut [Vec<u8>]) -> Result<f64> {
         let trial = self.args.stability_trial(self.range);
         let mut check = Stability::new(trial, STABILITY_TRIALS)?;
-        self.drive(&mut check, packets, "stability at the lowest rate")?;
         let most = self.args.goals().iter().map(|goal| goal.loss_ratio).fold(0.0, f64::max);
+        self.drive(&mut check, packets, most, "stability at the lowest rate")?;
         table.stability = Some(StabilityRecord::of(trial.load_pps, &check.result(0.0)));
         Ok(check.result(most).bad_ratio())
     }
@@ -248,7 +248,9 @@ impl Searcher<'_> {
         match self.args.method {
             Method::Mlr => {
                 let mut search = Mlr::new(self.range, goals.to_vec())?;
-                self.drive(&mut search, packets, "searching")?;
+                // All goals at once: one that fails only the strictest is not to fail it by chance.
+                let strictest = goals.iter().map(|goal| goal.loss_ratio).fold(1.0, f64::min);
+                self.drive(&mut search, packets, strictest, "searching")?;
                 for result in search.results() {
                     rates.push(FoundRate {
                         lower_pps: result.lower.map(|bound| bound.load_pps),
@@ -269,7 +271,7 @@ impl Searcher<'_> {
                         self.args.verify,
                         goal.final_trial_ns,
                     )?;
-                    self.drive(&mut search, packets, "searching")?;
+                    self.drive(&mut search, packets, goal.loss_ratio, "searching")?;
                     let result = search.result();
                     rates.push(FoundRate {
                         lower_pps: result.throughput_pps,
@@ -339,7 +341,7 @@ impl Searcher<'_> {
             });
             let range = Range::new(1, most.max(2))?;
             let mut curve = LossCurve::new(range, 10, self.args.trial_ns())?;
-            self.drive(&mut curve, packets, "loss curve")?;
+            self.drive(&mut curve, packets, 0.0, "loss curve")?;
             table.curve = curve
                 .points()
                 .iter()
@@ -349,7 +351,7 @@ impl Searcher<'_> {
         if let Some(searches) = self.args.burst.filter(|_| !self.is_over()) {
             let rate_pps = self.range.max_pps();
             let mut bursts = BackToBack::new(rate_pps, (rate_pps * 2).clamp(64, 1 << 20), searches, self.args.verify)?;
-            self.drive(&mut bursts, packets, "bursts")?;
+            self.drive(&mut bursts, packets, 0.0, "bursts")?;
             table.burst = bursts
                 .result()
                 .map(|found| BurstRecord::of(rate_pps, &found, throughput));
@@ -366,14 +368,15 @@ impl Searcher<'_> {
         Ok(())
     }
 
-    fn drive(&mut self, search: &mut impl Search, packets: &mut [Vec<u8>], what: &str) -> Result<()> {
+    /// Runs the trials of a search. Those that lose no more than `loss_ratio` pass.
+    fn drive(&mut self, search: &mut impl Search, packets: &mut [Vec<u8>], loss_ratio: f64, what: &str) -> Result<()> {
         while let Some(trial) = search.wanted().filter(|_| !self.is_over()) {
             let done = self.trial(trial, packets, what)?;
             if self.stop.is_set() {
                 // It was cut short: what it lost says nothing.
                 break;
             }
-            if self.repeats.wants(&done.outcome) {
+            if self.repeats.wants(&done.outcome, loss_ratio) {
                 continue;
             }
             search.record(done.outcome);

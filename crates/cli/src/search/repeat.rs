@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use ringside_measure::compare::STEAL_LIMIT;
 use ringside_measure::search::Outcome;
-use ringside_nic::host::process_wait_ns;
+use ringside_nic::host::ThreadWaits;
 
 /// How often the same trial is repeated.
 const MAX_IN_A_ROW: u32 = 3;
@@ -15,7 +15,8 @@ pub(super) struct Repeats {
     /// The processes whose threads send, receive and answer.
     processes: Vec<u32>,
     begun: Instant,
-    waited_ns: u64,
+    /// The waits of the processes when the trial began.
+    waits: Vec<ThreadWaits>,
     is_disturbed: bool,
     in_a_row: u32,
     count: u64,
@@ -27,7 +28,7 @@ impl Repeats {
         Self {
             processes: std::iter::once(std::process::id()).chain(echo).collect(),
             begun: Instant::now(),
-            waited_ns: 0,
+            waits: Vec::new(),
             is_disturbed: false,
             in_a_row: 0,
             count: 0,
@@ -45,46 +46,52 @@ impl Repeats {
     }
 
     pub(super) fn trial_begins(&mut self) {
-        (self.begun, self.waited_ns) = (Instant::now(), self.waited());
+        (self.begun, self.waits) = (Instant::now(), self.waits_now());
     }
 
     pub(super) fn trial_ends(&mut self) {
-        let waited_ns = self.waited().saturating_sub(self.waited_ns);
-        let share = waited_ns as f64 / self.begun.elapsed().as_nanos().max(1) as f64;
+        let now = self.waits_now();
+        let waits = now.iter().zip(&self.waits).map(|(now, then)| now.longest_since(then));
+        let longest_ns = waits.max().unwrap_or(0);
+        let share = longest_ns as f64 / self.begun.elapsed().as_nanos().max(1) as f64;
         self.is_disturbed = share > STEAL_LIMIT;
     }
 
-    /// Returns whether the last trial is to be repeated. One that lost nothing is not: it was hard
-    /// enough.
-    pub(super) fn wants(&mut self, outcome: &Outcome) -> bool {
-        let repeats = self.is_disturbed && outcome.lost() != 0 && self.in_a_row < MAX_IN_A_ROW;
+    /// Returns whether the last trial is to be repeated: one in which a thread waited for a CPU, and
+    /// that lost more than `loss_ratio`. One that passes is not: it was hard enough.
+    pub(super) fn wants(&mut self, outcome: &Outcome, loss_ratio: f64) -> bool {
+        let repeats = self.is_disturbed && outcome.loss_ratio() > loss_ratio && self.in_a_row < MAX_IN_A_ROW;
         self.in_a_row = if repeats { self.in_a_row + 1 } else { 0 };
         self.count += u64::from(repeats);
         repeats
     }
 
-    fn waited(&self) -> u64 {
-        self.processes.iter().filter_map(|&pid| process_wait_ns(pid)).sum()
+    fn waits_now(&self) -> Vec<ThreadWaits> {
+        self.processes.iter().map(|&pid| ThreadWaits::of(pid)).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Child, Command};
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
-    fn only_disturbed_trials_with_loss_are_repeated_and_not_for_ever() {
+    fn only_disturbed_trials_with_too_much_loss_are_repeated_and_not_for_ever() {
         let mut repeats = Repeats::watch(None);
         let outcome = |received| Outcome {
             intended: 100,
             sent: 100,
             received,
         };
-        assert!(!repeats.wants(&outcome(90)), "undisturbed");
+        assert!(!repeats.wants(&outcome(90), 0.0), "undisturbed");
         repeats.is_disturbed = true;
-        assert!(!repeats.wants(&outcome(100)), "nothing was lost");
+        assert!(!repeats.wants(&outcome(100), 0.0), "nothing was lost");
+        assert!(!repeats.wants(&outcome(98), 0.02), "it passes its goal");
         for _ in 0..2 {
-            let wanted: Vec<bool> = (0..4).map(|_| repeats.wants(&outcome(90))).collect();
+            let wanted: Vec<bool> = (0..4).map(|_| repeats.wants(&outcome(90), 0.02)).collect();
             assert_eq!(wanted, [true, true, true, false]);
         }
         assert_eq!(repeats.count(), 6);
@@ -92,25 +99,40 @@ mod tests {
         assert_eq!(repeats.count(), 0);
     }
 
+    /// A process of one thread, which spins or sleeps until this is dropped.
+    struct Other(Child);
+
+    impl Other {
+        fn start(line: &str) -> Self {
+            let mut command = Command::new("sh");
+            Self(command.args(["-c", line]).spawn().expect("a shell"))
+        }
+    }
+
+    impl Drop for Other {
+        fn drop(&mut self) {
+            _ = self.0.kill();
+            _ = self.0.wait();
+        }
+    }
+
     #[test]
-    fn a_trial_beside_busy_threads_is_disturbed() {
+    fn a_trial_is_disturbed_when_a_thread_waits_for_a_cpu() {
         let cpus = std::thread::available_parallelism().expect("a number").get();
-        let mut repeats = Repeats::watch(None);
-        let spin = || {
-            let begun = Instant::now();
-            while begun.elapsed().as_millis() < 300 {
-                std::hint::spin_loop();
-            }
-        };
-        repeats.trial_begins();
-        // More than the CPUs take, whose waits are this process's.
-        std::thread::scope(|scope| {
-            for _ in 0..3 * cpus {
-                scope.spawn(spin);
-            }
-            spin();
+        // More than the CPUs take, each of which waits for most of the time.
+        let spinning: Vec<Other> = (0..3 * cpus).map(|_| Other::start("while :; do :; done")).collect();
+        let sleeping = Other::start("exec sleep 60");
+        let is_disturbed = |other: &Other| {
+            let mut repeats = Repeats {
+                processes: vec![other.0.id()],
+                ..Repeats::watch(None)
+            };
+            repeats.trial_begins();
+            std::thread::sleep(Duration::from_millis(500));
             repeats.trial_ends();
-        });
-        assert!(repeats.is_disturbed);
+            repeats.is_disturbed
+        };
+        assert!(is_disturbed(&spinning[0]));
+        assert!(!is_disturbed(&sleeping));
     }
 }

@@ -1,5 +1,6 @@
 //! What single threads cost, those of the kernel included.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
@@ -77,17 +78,43 @@ impl ThreadTime {
     }
 }
 
-/// Returns for how long the present threads of a process were ready to run and had no CPU, in
-/// nanoseconds. `None` if there is no such process, or the kernel does not count it
-/// (`CONFIG_SCHED_INFO`).
-#[must_use]
-pub fn process_wait_ns(pid: u32) -> Option<u64> {
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
-    let waits = threads.flatten().filter_map(|thread| {
-        let schedstat = fs::read_to_string(thread.path().join("schedstat")).ok()?;
-        schedstat.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()
-    });
-    waits.reduce(u64::saturating_add)
+/// For how long each thread of a process has been ready to run and had no CPU.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ThreadWaits {
+    /// Nanoseconds, by the number of the thread.
+    by_thread: BTreeMap<u32, u64>,
+}
+
+impl ThreadWaits {
+    /// Reads the waits of the threads that a process has now. None if there is no such process, or
+    /// the kernel does not count them (`CONFIG_SCHED_INFO`).
+    #[must_use]
+    pub fn of(pid: u32) -> Self {
+        let threads = fs::read_dir(format!("/proc/{pid}/task"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        let wait = |thread: fs::DirEntry| {
+            let number = thread.file_name().to_str()?.parse().ok()?;
+            let schedstat = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+            Some((number, schedstat.split_ascii_whitespace().nth(1)?.parse().ok()?))
+        };
+        Self {
+            by_thread: threads.filter_map(wait).collect(),
+        }
+    }
+
+    /// Returns how long the thread that waited most since an earlier reading did, in nanoseconds. A
+    /// thread that has begun since counts from its beginning, one that has ended not at all.
+    #[must_use]
+    pub fn longest_since(&self, earlier: &Self) -> u64 {
+        let then = |thread| earlier.by_thread.get(thread).copied().unwrap_or(0);
+        let waits = self.by_thread.iter();
+        waits
+            .map(|(thread, now)| now.saturating_sub(then(thread)))
+            .max()
+            .unwrap_or(0)
+    }
 }
 
 /// The kernel's threads that handle packets: `ksoftirqd/CPU`, which runs soft interrupts that are too many, and
@@ -116,6 +143,20 @@ mod tests {
         assert_eq!((time.user, time.system, time.run_ns), (1234, 567, Some(89_000_000)));
         assert_eq!(ThreadTime::parse(stat, None).unwrap().run_ns, None);
         assert_eq!(ThreadTime::parse("42 (a) S 1", None), None);
+    }
+
+    #[test]
+    fn waits_are_compared_thread_by_thread() {
+        let waits = |waits: &[(u32, u64)]| ThreadWaits {
+            by_thread: waits.iter().copied().collect(),
+        };
+        let before = waits(&[(1, 100), (2, 5_000), (3, 40)]);
+        // The second has ended, and its wait is not missing from that of the others.
+        let after = waits(&[(1, 130), (3, 60), (4, 25)]);
+        assert_eq!(after.longest_since(&before), 30);
+        assert_eq!(waits(&[(1, 100), (4, 35)]).longest_since(&before), 35, "begun since");
+        assert_eq!(before.longest_since(&before), 0);
+        assert_eq!(ThreadWaits::of(0), ThreadWaits::default(), "no process has number 0");
     }
 
     #[test]
