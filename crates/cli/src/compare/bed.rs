@@ -1,7 +1,7 @@
 //! The path that is compared on: a test bed of its own, or two interfaces that are there.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use anyhow::{Context as _, Result, bail};
 use ringside_bpf::{IngressDrop, Link, Neighbours, ProbeMarks, Reflect, Reflector, Sink, XdpMode};
@@ -16,7 +16,7 @@ use ringside_xsk::{Filter, Port, PortReport};
 use super::options::Bench;
 use super::variant::Kind;
 use crate::serve::Turns;
-use crate::system;
+use crate::{output, system};
 
 /// Between interfaces that are there, frames carry addresses that are set aside for benchmarks (RFC 2544, C.2.2).
 const BENCHMARK: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 18, 0, 1), Ipv4Addr::new(198, 18, 0, 2)];
@@ -175,16 +175,26 @@ impl Bed {
         if !is_veth(&near) || !is_veth(&peer) || *peer.offloads.get("rx-gro")? {
             return None;
         }
+        if self.turns.is_none() && self.b.has_native_xdp() {
+            return None;
+        }
         let (near, peer) = (near.name, peer.name);
         let within = match (&self.turns, &self.b.namespace) {
             (Some(_), _) => "on the server's host: ".to_owned(),
             (None, Some(namespace)) => format!("ip netns exec {} ", namespace.name()),
             (None, None) => String::new(),
         };
-        Some(format!(
+        let reason = format!(
             "{peer} has GRO off, and {near}, a veth, takes the generator's frames only while its peer \
              has GRO on or native XDP: {within}ethtool -K {peer} gro on"
-        ))
+        );
+        if self.turns.is_none() {
+            return Some(reason);
+        }
+        // A server says nothing of XDP programs on its interface.
+        static WARNED: Once = Once::new();
+        WARNED.call_once(|| output::note(format_args!("{reason}, unless it has a native XDP program")));
+        None
     }
 
     /// The flow from A to B, or back, and a frame of it.
@@ -344,6 +354,12 @@ impl Side {
             let state = self.interface.state().ok()?;
             Some(system::interface(&self.interface, &state, report))
         })
+    }
+
+    /// Returns whether the driver runs an XDP program.
+    fn has_native_xdp(&self) -> bool {
+        let state = self.run(|| self.interface.state().ok());
+        (state.and_then(|state| state.xdp)).is_some_and(|xdp| xdp.mode == ringside_nic::XdpMode::Native)
     }
 
     /// The best mode that the interface offers, as opening a port finds it, and why not a better one.
