@@ -63,8 +63,8 @@ impl Metric {
     }
 }
 
-/// Returns the number of packets that losses are shares of: those that were to be sent. A listener's
-/// talker says which packets it has skipped; nobody lost these.
+/// Returns the number of packets that losses are shares of: those that were to be sent. Packets
+/// that the talker of a listener skipped are left out: nobody lost these.
 pub(super) fn offered(run: &RunResult) -> u64 {
     match run.operation {
         Operation::Listener => run.packets.sent,

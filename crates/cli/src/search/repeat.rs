@@ -57,8 +57,8 @@ impl Repeats {
         self.is_disturbed = share > STEAL_LIMIT;
     }
 
-    /// Returns whether the last trial is to be repeated: one in which a thread waited for a CPU, and
-    /// that lost more than `loss_ratio`. One that passes is not: it was hard enough.
+    /// Returns whether the last trial is to be repeated: a thread waited for a CPU, and more than
+    /// `loss_ratio` of the packets was lost. A trial that passes is not: it was hard enough.
     pub(super) fn wants(&mut self, outcome: &Outcome, loss_ratio: f64) -> bool {
         let repeats = self.is_disturbed && outcome.loss_ratio() > loss_ratio && self.in_a_row < MAX_IN_A_ROW;
         self.in_a_row = if repeats { self.in_a_row + 1 } else { 0 };

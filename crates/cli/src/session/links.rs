@@ -172,7 +172,7 @@ impl Links {
         gone(interface, event).or(Some(error))
     }
 
-    /// Returns the error of a run whose packets are longer than the MTU, which was lowered meanwhile.
+    /// Returns the error of a run whose packets are longer than the MTU, which was lowered.
     fn blame_mtu(&mut self, start: Instant, error: anyhow::Error) -> anyhow::Error {
         let end = Instant::now() + LAST_WORD;
         loop {

@@ -462,14 +462,17 @@ fn a_lowered_mtu_ends_senders_of_longer_packets() {
     let _echo = start_receiver(&lab.b, "echo {} --wait poll");
     for command in ["tx", "ping"] {
         lab.a.run(|| lab.a.interface.set_mtu(1500)).unwrap();
-        let line = format!("{command} {{}} --to {} --size 1414 --rate 1000 --json", lab.b.ipv4);
+        let line = format!(
+            "{command} {{}} --to {} --size 1414 --rate 1000 -i 0.05 --json",
+            lab.b.ipv4
+        );
         let running = start(&lab.a, &line);
         running.wait_for("packets/s");
         lab.a.run(|| lab.a.interface.set_mtu(1300)).unwrap();
         let done = running.end();
         let message = done.bad();
         assert!(
-            message.contains("ended early: the MTU of veth-a was changed to 1300 during the run: packet length = 1414"),
+            message.contains("ended early: the MTU of veth-a was changed to 1300 during the run: packet length"),
             "{command}: {message}"
         );
         assert_eq!(done.status.code(), Some(1), "{command}: {message}");

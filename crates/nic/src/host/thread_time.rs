@@ -86,8 +86,8 @@ pub struct ThreadWaits {
 }
 
 impl ThreadWaits {
-    /// Reads the waits of the threads that a process has now. None if there is no such process, or
-    /// the kernel does not count them (`CONFIG_SCHED_INFO`).
+    /// Reads the waits of the threads that a process has now. They are empty if there is no such
+    /// process, or the kernel does not count them (`CONFIG_SCHED_INFO`).
     #[must_use]
     pub fn of(pid: u32) -> Self {
         let threads = fs::read_dir(format!("/proc/{pid}/task"))
