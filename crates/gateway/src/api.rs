@@ -67,14 +67,10 @@ fn filter(message: Option<&proto::AddressFilter>, host_ip: &[u8]) -> Result<Filt
             ..Filter::default()
         });
     };
-    let prefix = match &*message.prefix {
-        "" => None,
-        text => Some(wire::prefix(text).map_err(|error| invalid(format!("filter.{error}")))?),
-    };
-    let vni = message.vni.map(wire::vni).transpose();
+    let wrong = |error| invalid(format!("filter.{error}"));
     Ok(Filter {
-        vni: vni.map_err(|error| invalid(format!("filter.{error}")))?,
-        prefix,
+        vni: message.vni.map(wire::vni).transpose().map_err(wrong)?,
+        prefix: message.prefix.as_deref().map(wire::prefix).transpose().map_err(wrong)?,
         host,
     })
 }
@@ -352,5 +348,27 @@ impl Watched<Group> for proto::WatchSecurityGroupsResponse {
             events: statements.into_iter().map(event).collect(),
             synced,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client whose variable is empty means one prefix, not all addresses.
+    #[test]
+    fn rejects_filter_with_empty_prefix() {
+        let filter_of = |prefix: Option<&str>| {
+            let prefix = prefix.map(str::to_owned);
+            filter(Some(&proto::AddressFilter { vni: None, prefix }), &[])
+        };
+        let refused = filter_of(Some("")).unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+        assert!(
+            refused.message().starts_with("filter.prefix: \"\" is none"),
+            "{refused}"
+        );
+        assert!(filter_of(None).unwrap().prefix.is_none());
+        assert!(filter_of(Some("10.0.0.0/8")).unwrap().prefix.is_some());
     }
 }

@@ -220,8 +220,8 @@ struct FilterArgs {
     #[arg(long)]
     vni: Option<u32>,
     /// Only addresses in it, such as 10.0.0.0/8
-    #[arg(long)]
-    prefix: Option<String>,
+    #[arg(long, value_parser = crate::object::wire::prefix)]
+    prefix: Option<ipnet::IpNet>,
 }
 
 #[derive(Debug, Args)]

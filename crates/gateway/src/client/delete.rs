@@ -74,11 +74,7 @@ struct Counts {
 }
 
 pub(super) async fn run(channel: Channel, args: &DeleteArgs, json: bool) -> Result<()> {
-    let FilterArgs { vni, prefix } = &args.filter;
-    let is_filtered = vni.is_some() || prefix.is_some() || args.host.is_some();
-    if !args.key.is_empty() && is_filtered {
-        bail!("a key names one object: leave --vni, --prefix and --host out");
-    }
+    check(args)?;
     match args.kind {
         Kind::Neighbor if !args.key.is_empty() => {
             one::<Neighbor>(&channel, super::address(&args.key)?, args.version, json).await
@@ -93,6 +89,19 @@ pub(super) async fn run(channel: Channel, args: &DeleteArgs, json: bool) -> Resu
         Kind::Port => many::<Port>(&channel, args, json).await,
         Kind::Group => bail!("security groups are deleted one by one, by their numbers"),
     }
+}
+
+/// Checks that it is plain which objects are meant.
+fn check(args: &DeleteArgs) -> Result<()> {
+    let FilterArgs { vni, prefix } = &args.filter;
+    let is_filtered = vni.is_some() || prefix.is_some() || args.host.is_some();
+    if !args.key.is_empty() && is_filtered {
+        bail!("a key names one object: leave --vni, --prefix and --host out");
+    }
+    if prefix.is_some() && vni.is_none() {
+        bail!("--prefix is of one network: give its number with --vni");
+    }
+    Ok(())
 }
 
 async fn one<O: Remote>(at: &Channel, key: O::Key, version: Option<u64>, json: bool) -> Result<()> {
@@ -230,4 +239,43 @@ async fn delete_all<O: Addressed>(
         ))
     })?;
     Ok(counts)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: DeleteArgs,
+    }
+
+    fn checked(words: &[&str]) -> Result<()> {
+        let words = ["delete", "neighbors"].iter().chain(words);
+        check(&Line::try_parse_from(words)?.args)
+    }
+
+    /// An empty variable of a script (`--prefix "$PREFIX"`) must not mean all that there is.
+    #[test]
+    fn rejects_empty_prefix_and_prefix_without_network() {
+        for (words, expected) in [
+            (&["--prefix", ""][..], "\"\" is none"),
+            (&["--vni", "42", "--prefix", ""], "\"\" is none"),
+            (&["--vni", "42", "--prefix", "10.0/8"], "\"10.0/8\" is none"),
+            (&["--prefix", "10.0.0.0/8"], "give its number with --vni"),
+            (
+                &["--prefix", "10.0.0.0/8", "--host", "192.0.2.1"],
+                "give its number with --vni",
+            ),
+            (&["42", "10.0.0.7", "--prefix", "10.0.0.0/8"], "leave --vni, --prefix"),
+        ] {
+            let error = checked(words).unwrap_err().to_string();
+            assert!(error.contains(expected), "{words:?}: {error}");
+        }
+        checked(&["--vni", "42", "--prefix", "10.0.0.0/8"]).unwrap();
+        checked(&["--vni", "42"]).unwrap();
+    }
 }

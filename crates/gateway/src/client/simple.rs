@@ -104,7 +104,7 @@ pub(super) fn meant(filter: &FilterArgs, host: Option<IpAddr>) -> Meant {
     Meant {
         filter: given.then(|| proto::AddressFilter {
             vni: filter.vni,
-            prefix: filter.prefix.clone().unwrap_or_default(),
+            prefix: filter.prefix.map(|prefix| prefix.to_string()),
         }),
         host_ip: wire::host_ip_bytes(host),
     }

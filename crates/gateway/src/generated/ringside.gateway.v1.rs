@@ -26,9 +26,9 @@ pub struct AddressFilter {
     /// Only this network.
     #[prost(uint32, optional, tag = "1")]
     pub vni: ::core::option::Option<u32>,
-    /// Only addresses in this prefix: 192.0.2.0/24, 2001:db8::/32.
-    #[prost(string, tag = "2")]
-    pub prefix: ::prost::alloc::string::String,
+    /// Only addresses in this prefix: 192.0.2.0/24, 2001:db8::/32. An empty one is refused.
+    #[prost(string, optional, tag = "2")]
+    pub prefix: ::core::option::Option<::prost::alloc::string::String>,
 }
 /// Where a stream of changes begins.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

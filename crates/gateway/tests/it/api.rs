@@ -80,7 +80,7 @@ async fn neighbors_are_put_found_listed_and_deleted() {
     assert_eq!(listed.len(), 24);
     let filter = Some(AddressFilter {
         vni: Some(5),
-        prefix: "10.0.0.0/8".into(),
+        prefix: Some("10.0.0.0/8".into()),
     });
     let part = client
         .list_neighbors(ListNeighborsRequest {
@@ -141,7 +141,7 @@ async fn a_bad_request_says_what_is_wrong_and_changes_nothing() {
             ListNeighborsRequest {
                 filter: Some(AddressFilter {
                     vni: None,
-                    prefix: "10.0/8".into(),
+                    prefix: Some("10.0/8".into()),
                 }),
                 ..Default::default()
             },
