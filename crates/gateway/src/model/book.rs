@@ -47,6 +47,8 @@ pub(super) struct Book {
 struct Bound {
     profile: ProfileId,
     version: u64,
+    /// It stands for a port that could not be read: see [`lost::placeholder`].
+    is_placeholder: bool,
 }
 
 /// Versions of what was deleted, and when.
@@ -233,10 +235,15 @@ impl Book {
         let before = match port {
             Some(port) => {
                 let profile = policy.profile(&port.groups);
-                let version = port.version;
+                let (version, is_placeholder) = (port.version, lost::is_placeholder(port));
                 *self.users.entry(profile).or_default().entry(address.vni).or_default() += 1;
                 self.unused.retain(|(unused, _)| *unused != profile);
-                self.ports.insert(address, Bound { profile, version })
+                let bound = Bound {
+                    profile,
+                    version,
+                    is_placeholder,
+                };
+                self.ports.insert(address, bound)
             }
             None => self.ports.remove(&address),
         };

@@ -25,11 +25,20 @@ pub(crate) enum Source {
     List,
 }
 
-impl Bound {
-    /// It stands for a port that could not be read ([`Item::DamagedPorts`]).
-    const fn is_placeholder(self) -> bool {
-        self.version == 0
+/// Returns what stands for a port that could not be read ([`Item::DamagedPorts`]): it allows
+/// nothing. No gateway writes one into etcd: there it would be a port for all others, also at an
+/// address that never had one.
+pub(super) const fn placeholder(address: TenantAddress) -> Port {
+    Port {
+        address,
+        groups: Vec::new(),
+        version: 0,
     }
+}
+
+/// Returns whether a port is a [`placeholder`]. A port with groups may have version 0, too.
+pub(super) const fn is_placeholder(port: &Port) -> bool {
+    port.version == 0 && port.groups.is_empty()
 }
 
 impl Book {
@@ -44,11 +53,9 @@ impl Book {
         let is_lost = match (entry.map(|entry| &entry.statement), bound) {
             (_, None) => false,
             // Nobody can be reached there, and it is not known that there ever was a port.
-            (None, Some(bound)) => !bound.is_placeholder() || self.has_neighbor(address),
-            // Put back by a gateway that could not read it.
-            (Some(Statement::Put(port)), Some(bound)) => {
-                port.version == 0 && port.groups.is_empty() && !bound.is_placeholder()
-            }
+            (None, Some(bound)) => !bound.is_placeholder || self.has_neighbor(address),
+            // Written by an older gateway that could not read it.
+            (Some(Statement::Put(port)), Some(bound)) => is_placeholder(port) && !bound.is_placeholder,
             (Some(Statement::Delete(..)), Some(_)) => false,
         };
         if is_lost {
@@ -57,6 +64,10 @@ impl Book {
             self.lost.remove(&address);
         }
         is_lost
+    }
+
+    fn has_placeholder(&self, address: TenantAddress) -> bool {
+        self.ports.get(&address).is_some_and(|bound| bound.is_placeholder)
     }
 
     fn has_neighbor(&self, address: TenantAddress) -> bool {
@@ -72,8 +83,9 @@ impl Book {
 
     /// What puts ports back that are lost for sure, up to so many.
     pub(in crate::model) fn restoration(&self, most: usize) -> Vec<Change> {
-        let is_sure = self.lost.iter().filter(|(_, is_sure)| **is_sure).take(most);
-        let mut others = is_sure.map(|(address, _)| Other::Port(*address));
+        let is_sure = self.lost.iter().filter(|(_, is_sure)| **is_sure);
+        let known = is_sure.filter(|(address, _)| !self.has_placeholder(**address));
+        let mut others = known.take(most).map(|(address, _)| Other::Port(*address));
         let known = self.known_of(&mut others, usize::MAX).into_iter();
         known.filter_map(Made::into_change).collect()
     }
@@ -108,8 +120,7 @@ impl Book {
         made
     }
 
-    /// What is known of all objects of a key, for one that cannot be read. A port that stands for
-    /// one that could not be read is among them only if its address can be reached.
+    /// Returns what is known of all objects of a key that cannot be read, without placeholders.
     pub(in crate::model) fn known_item(&self, key: Key) -> Item {
         match key {
             Key::Group(id) => {
@@ -117,10 +128,7 @@ impl Book {
                 Item::Group(id, self.known_entries(group).pop())
             }
             Key::Ports(block) => {
-                let is_known = |address: &TenantAddress| {
-                    let bound = self.ports.get(address);
-                    bound.is_none_or(|bound| !bound.is_placeholder() || self.has_neighbor(*address))
-                };
+                let is_known = |address: &TenantAddress| !self.has_placeholder(*address);
                 let addresses = block.addresses().into_iter().filter(is_known);
                 Item::Ports(block, self.known_entries(addresses.map(Other::Port)))
             }

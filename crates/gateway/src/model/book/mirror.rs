@@ -207,11 +207,7 @@ impl Book {
                 Item::DamagedPorts(block) => {
                     for address in (0..ADDRESSES).map(|low| block.address(low)) {
                         if !self.ports.contains_key(&address) {
-                            let closed = Port {
-                                address,
-                                groups: Vec::new(),
-                                version: 0,
-                            };
+                            let closed = super::lost::placeholder(address);
                             self.bind(&mut policy, address, Some(&closed));
                             made.push(Made::Said(Change::Port(Statement::Put(closed)), 0));
                             bound.insert(address);

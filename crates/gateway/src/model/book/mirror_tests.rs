@@ -363,6 +363,49 @@ fn an_address_whose_port_could_not_be_read_stays_closed() {
     );
 }
 
+/// A gateway that has never known a damaged key closes its addresses, and says nothing of them to
+/// others: most of them never had a port.
+#[test]
+fn writes_no_placeholders_of_a_damaged_key() {
+    let (mut book, _) = book();
+    let (block, _) = Block::of(address(0, 0));
+    let entry = Entry {
+        statement: Statement::Put(neighbor(address(0, 3), 1, 1)),
+        deleted: 0,
+    };
+    book.mirror(
+        &[Item::DamagedPorts(block), Item::Neighbors(block, vec![entry])],
+        Source::List,
+    );
+    // `put` and `repaired` write what is known.
+    let nothing = Item::Ports(block, Vec::new());
+    assert_eq!(book.known_item(Key::Ports(block)), nothing);
+    // Somebody removes the key.
+    book.mirror(&[nothing], Source::Watch);
+    assert_eq!(book.lost(9), (1, vec![address(0, 3)]), "it stays closed here");
+    assert_eq!(book.restoration(9), []);
+}
+
+/// Version 0 is what a caller gives who knows of no versions.
+#[test]
+fn a_port_of_version_0_with_groups_is_no_placeholder() {
+    let (mut book, _) = book();
+    let (block, _) = Block::of(address(0, 0));
+    let known = port(address(0, 3), 0, 1);
+    let entry = Entry {
+        statement: Statement::Put(known.clone()),
+        deleted: 0,
+    };
+    book.mirror(&[Item::Ports(block, vec![entry])], Source::Watch);
+    book.mirror(&[Item::Ports(block, Vec::new())], Source::Watch);
+    assert_eq!(
+        book.lost(9),
+        (1, vec![address(0, 3)]),
+        "it holds without a neighbour, too"
+    );
+    assert_eq!(book.restoration(9), [Change::Port(Statement::Put(known))]);
+}
+
 /// Otherwise workers forward packets to the neighbour while the fast path applies old rules to
 /// others.
 #[test]
