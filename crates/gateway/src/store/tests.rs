@@ -154,6 +154,18 @@ fn an_older_version_changes_nothing() {
     expect(&[put(neighbor(1, 6))]);
 }
 
+/// Statements of several callers are written together.
+#[test]
+fn open_versions_go_by_the_store_and_not_by_older_statements() {
+    let folder = Folder::new();
+    let mut store = Store::open(&folder.store()).unwrap();
+    store.commit([put(neighbor(1, 7))].iter(), 1).unwrap();
+    let open = crate::object::OPEN_VERSION;
+    let mut changes = [put(neighbor(1, 3)), delete(1, open), put(neighbor(1, open))];
+    store.fill_in(&mut changes.iter_mut().collect::<Vec<_>>()).unwrap();
+    assert_eq!(changes, [put(neighbor(1, 3)), delete(1, 7), put(neighbor(1, 8))]);
+}
+
 #[test]
 fn deleted_versions_are_remembered_for_their_time() {
     let folder = Folder::new();

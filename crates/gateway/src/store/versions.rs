@@ -1,6 +1,7 @@
 //! Versions that the store gives.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::Hash;
 
 use rusqlite::Connection;
@@ -26,29 +27,31 @@ fn fill_in<O: Row>(connection: &Connection, changes: &mut [&mut Change]) -> rusq
 where
     O::Key: Hash,
 {
+    // What holds of each object with an open version, whatever older statements say of it.
+    let mut known: HashMap<O::Key, Option<Statement<O>>> = HashMap::new();
     let mut select = None;
-    // What statements before have made of an object.
-    let mut said: HashMap<O::Key, Statement<O>> = HashMap::new();
-    for statement in changes.iter_mut().filter_map(|change| O::of_mut(change)) {
-        let key = statement.key();
-        if statement.version() == OPEN_VERSION {
-            let known = match said.get(&key) {
-                Some(known) => Some(known.clone()),
-                None => {
-                    let select = match &mut select {
-                        Some(select) => select,
-                        None => select.insert(connection.prepare(&row::select::<O>())?),
-                    };
-                    row::find(select, key)?
-                }
-            };
-            object::fill_in(statement, known.as_ref());
+    for statement in changes.iter().filter_map(|change| O::of(change)) {
+        if statement.version() != OPEN_VERSION {
+            continue;
         }
-        let holds = said
-            .get(&key)
-            .is_none_or(|before| before.version() <= statement.version());
+        if let Entry::Vacant(place) = known.entry(statement.key()) {
+            let select = match &mut select {
+                Some(select) => select,
+                None => select.insert(connection.prepare(&row::select::<O>())?),
+            };
+            place.insert(row::find(select, statement.key())?);
+        }
+    }
+    for statement in changes.iter_mut().filter_map(|change| O::of_mut(change)) {
+        let Some(known) = known.get_mut(&statement.key()) else {
+            continue;
+        };
+        object::fill_in(statement, known.as_ref());
+        let holds = known
+            .as_ref()
+            .is_none_or(|known| known.version() <= statement.version());
         if holds {
-            said.insert(key, statement.clone());
+            *known = Some(statement.clone());
         }
     }
     Ok(())
