@@ -28,8 +28,8 @@ const CHECKED_GENERIC: Kind = Kind::Ringside(Ringside {
 });
 
 on! {
-    fast = CHECKED => segments_out_of_the_window_reach_nobody, what_is_in_the_window_goes;
-    generic = CHECKED_GENERIC => segments_out_of_the_window_reach_nobody;
+    fast = super::CHECKED => segments_out_of_the_window_reach_nobody, what_is_in_the_window_goes;
+    generic = super::CHECKED_GENERIC => segments_out_of_the_window_reach_nobody;
     unchecked = crate::tenants::FAST => without_the_option_nothing_is_checked;
 }
 
