@@ -25,6 +25,8 @@ pub(crate) struct Merged {
     pub(crate) write: Write,
     /// In the order of the statements.
     pub(crate) outcomes: Vec<Outcome>,
+    /// In the same order: the statement with its version, if that was open.
+    pub(crate) filled: Vec<Option<Change>>,
 }
 
 /// The key of the value that has what a change is about.
@@ -76,13 +78,17 @@ fn written<O: Packed>(key: Key, current: Option<&[u8]>, entries: &[Entry<O>]) ->
 fn merge_kind<O: Packed>(key: Key, current: Option<&[u8]>, said: &[&Change], now: i64) -> Result<Merged, String> {
     let mut entries = read::<O>(key, current)?;
     let mut outcomes = Vec::with_capacity(said.len());
+    let mut all_filled = Vec::with_capacity(said.len());
     for statement in said.iter().filter_map(|change| O::of(change)) {
         let mut statement = Cow::Borrowed(statement);
         let place = entries.binary_search_by_key(&statement.key(), |entry| entry.statement.key());
         let entry = place.ok().and_then(|at| entries.get(at));
+        let mut filled = None;
         if statement.version() == OPEN_VERSION {
             fill_in(statement.to_mut(), entry.map(|entry| &entry.statement));
+            filled = Some(O::into_change((*statement).clone()));
         }
+        all_filled.push(filled);
         let (known, gone) = match entry.map(|entry| &entry.statement) {
             Some(Statement::Put(object)) => (Some(object.version()), None),
             Some(Statement::Delete(_, version)) => (None, Some(*version)),
@@ -110,6 +116,7 @@ fn merge_kind<O: Packed>(key: Key, current: Option<&[u8]>, said: &[&Change], now
     Ok(Merged {
         write: written(key, current, &entries),
         outcomes,
+        filled: all_filled,
     })
 }
 

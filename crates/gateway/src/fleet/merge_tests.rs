@@ -104,9 +104,40 @@ fn the_same_once_more_changes_nothing() {
         again,
         Merged {
             write: Write::Keep,
-            outcomes: vec![Outcome::Unchanged]
+            outcomes: vec![Outcome::Unchanged],
+            filled: vec![None]
         }
     );
+}
+
+/// A transaction is made, its answer is lost, and somebody puts the object again before it is
+/// repeated: what was put then stays.
+#[test]
+fn an_open_version_is_decided_once() {
+    let neighbor = |version| {
+        Change::Neighbor(Statement::Put(Neighbor {
+            address: address(1),
+            mac: MacAddr([2, 0, 0, 0, 0, 1]),
+            host: Host::at([192, 0, 2, 1].into()),
+            version,
+        }))
+    };
+    let open = Change::Neighbor(Statement::Delete(address(1), OPEN_VERSION));
+    let key = key_of(&open);
+    let value_of = |merged: Merged| match merged.write {
+        Write::Put(value) => value,
+        other => panic!("{other:?}"),
+    };
+    let put = merge(key, None, &[&neighbor(3)], 100).unwrap();
+    let deleted = merge(key, Some(&value_of(put)), &[&open], 100).unwrap();
+    let [Some(again)] = &*deleted.filled else {
+        panic!("{deleted:?}");
+    };
+    let again = again.clone();
+    assert_eq!(again, Change::Neighbor(Statement::Delete(address(1), 3)));
+    let newer = merge(key, Some(&value_of(deleted)), &[&neighbor(4)], 100).unwrap();
+    let repeated = merge(key, Some(&value_of(newer)), &[&again], 200).unwrap();
+    assert_eq!((repeated.write, repeated.outcomes), (Write::Keep, vec![Outcome::Older]));
 }
 
 #[test]

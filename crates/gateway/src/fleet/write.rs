@@ -6,9 +6,10 @@
 //!                                            ▲            otherwise: what is there now
 //!                                            └─────────────────┘
 //! ```
-//! A transaction whose answer is lost is made again: if it was made, it changes nothing more.
+//! A transaction whose answer is lost is made again, with the versions that it had: if it was made,
+//! it changes nothing more.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -63,7 +64,12 @@ struct Part {
     tables: mpsc::Sender<Done>,
     clock: Arc<Clock>,
     deadline: Instant,
+    /// Statements of transactions that were made, or may have been, with the versions that were
+    /// open. Another try must not decide them again: others may have changed the objects since.
+    filled: Filled,
 }
+
+type Filled = HashMap<(usize, usize), Change>;
 
 /// Why statements cannot be merged into what a key holds.
 enum Unreadable {
@@ -280,6 +286,7 @@ impl Writer {
             tables: self.tables.clone(),
             clock: Arc::clone(&self.clock),
             deadline,
+            filled: Filled::new(),
         });
         let (mut under_way, mut done) = (JoinSet::new(), Vec::new());
         loop {
@@ -302,7 +309,7 @@ impl Writer {
 }
 
 impl Part {
-    async fn make(self, door: &Door, status: &Status) -> Result<Made, WriteError> {
+    async fn make(mut self, door: &Door, status: &Status) -> Result<Made, WriteError> {
         // Something of it may have been made.
         let mut perhaps = false;
         let mut tries = 0;
@@ -345,7 +352,7 @@ impl Part {
     }
 
     /// Until something fails but a comparison.
-    async fn once(&self, etcd: &Etcd, status: &Status, perhaps: &mut bool) -> Result<Made, Refused> {
+    async fn once(&mut self, etcd: &Etcd, status: &Status, perhaps: &mut bool) -> Result<Made, Refused> {
         let is_delete = |(request, at): &(usize, usize)| self.requests[*request][*at].is_delete();
         let deletes = self.said.iter().flat_map(|(_, said)| said).any(is_delete);
         let now = if deletes { self.clock.now(etcd).await? } else { 0 };
@@ -362,7 +369,7 @@ impl Part {
         // As many keys at a time as their values allow.
         let (mut from, mut repaired) = (0, BTreeSet::new());
         while from < self.said.len() {
-            let (steps, outcomes) = match self.merge(from, &held, &repaired, now) {
+            let (steps, outcomes, filled) = match self.merge(from, &held, &repaired, now) {
                 Ok(merged) => merged,
                 Err(Unreadable::Newer(why)) => return Err(Refused::Final(why)),
                 Err(Unreadable::Damaged(at)) => {
@@ -375,7 +382,10 @@ impl Part {
             let is_write = steps.iter().any(|step| step.write.is_some());
             let committed = etcd.commit(&steps).await;
             // One that is refused, or met another's, was not made.
-            *perhaps |= is_write && matches!(committed, Ok(Committed::Yes(_)) | Err(Refused::Lost(_)));
+            if matches!(committed, Ok(Committed::Yes(_)) | Err(Refused::Lost(_))) {
+                *perhaps |= is_write;
+                self.filled.extend(filled);
+            }
             match committed? {
                 Committed::Yes(revision) => {
                     status.transactions.fetch_add(1, Ordering::Relaxed);
@@ -422,20 +432,29 @@ impl Part {
 
     /// Merges statements into keys from one on, up to as much as a request may hold. A key that is
     /// `repaired` is written in any case.
-    #[allow(clippy::type_complexity, reason = "two lists")]
+    #[allow(clippy::type_complexity, reason = "two lists and a map")]
     fn merge(
         &self,
         from: usize,
         held: &[Held],
         repaired: &BTreeSet<usize>,
         now: i64,
-    ) -> Result<(Vec<Step>, Vec<((usize, usize), Outcome)>), Unreadable> {
+    ) -> Result<(Vec<Step>, Vec<((usize, usize), Outcome)>, Filled), Unreadable> {
         let (mut steps, mut all, mut bytes) = (Vec::new(), Vec::new(), 0);
+        let mut all_filled = Filled::new();
         for (at, ((key, said), held)) in self.said.iter().zip(held).enumerate().skip(from) {
-            let changes: Vec<&Change> = said.iter().map(|(request, at)| &self.requests[*request][*at]).collect();
+            let change = |place: &(usize, usize)| {
+                let filled = self.filled.get(place);
+                filled.unwrap_or_else(|| &self.requests[place.0][place.1])
+            };
+            let changes: Vec<&Change> = said.iter().map(change).collect();
             let value = held.value.as_deref();
             let merged = merge::merge(*key, value, &changes, now);
-            let Merged { write, outcomes } = merged.map_err(|reason| match value {
+            let Merged {
+                write,
+                outcomes,
+                filled,
+            } = merged.map_err(|reason| match value {
                 Some(value) if value::is_newer(*key, value) => Unreadable::Newer(format!(
                     "the key {key} in etcd cannot be read ({reason}): \
                      tell it a gateway of that version"
@@ -463,8 +482,10 @@ impl Part {
                 write,
             });
             all.extend(said.iter().copied().zip(outcomes));
+            let filled = said.iter().copied().zip(filled);
+            all_filled.extend(filled.filter_map(|(place, filled)| Some((place, filled?))));
         }
-        Ok((steps, all))
+        Ok((steps, all, all_filled))
     }
 }
 
