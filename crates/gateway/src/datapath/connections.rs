@@ -14,6 +14,7 @@ use ringside_wire::Protocol;
 use super::cache::{BATCH, EVICTED, FEW, MOST_EVICTED};
 use super::epochs::{Epochs, slot_of};
 use super::pace::may_carry;
+use super::worker;
 use crate::model::{CacheCounters, Tables};
 
 /// A full cache is looked through for what can go once in so many nanoseconds.
@@ -102,7 +103,7 @@ impl Handed {
                 _ => None,
             };
             let numbers = (self.check_windows)
-                .then(|| numbers(said, from_higher, known, now))
+                .then(|| numbers(said, from_higher, known, worker::now()))
                 .flatten();
             let idle = conntrack.timeout(connection.state) / 1_000_000;
             let value = CachedConnection {

@@ -47,7 +47,10 @@ impl Bed {
                 vni: Vni::new(5).unwrap(),
                 source: Ipv4Addr::new(10, 0, 0, 1).into(),
                 destination: Ipv4Addr::new(10, 0, 0, 2).into(),
-                protocol: Protocol::UDP,
+                protocol: match state {
+                    State::Established => Protocol::TCP,
+                    _ => Protocol::UDP,
+                },
                 ports: [port, 53],
                 state,
                 seen: u64::from(port) * SECOND,
@@ -255,4 +258,47 @@ fn brief_connections_that_are_quiet_make_room_for_others() {
         .unwrap();
     assert_eq!((bed.there(), bed.conntrack.brief()), ([2].into(), (1, 4)));
     assert_eq!(bed.hand_over(5, 12), [2, 5].into());
+}
+
+/// Numbers of TCP are those that the fast path has had. They may be ahead for a second from when
+/// they are put, however long ago the worker's message was taken.
+#[test]
+fn numbers_are_handed_over_only_with_the_option() {
+    if !is_root() {
+        return;
+    }
+    for check_windows in [false, true] {
+        let mut bed = Bed::with_room(ROOM, [(1, State::Established)]);
+        bed.handed.check_windows = check_windows;
+        let id = bed.named(1);
+        let (key, from_higher) = key(&bed.conntrack.find(id).unwrap());
+        let side = TcpSide {
+            end: 1,
+            limit: 2,
+            window: 3,
+            scale: 4,
+        };
+        let value = CachedConnection {
+            generation: 0,
+            seen: 0,
+            idle_ms: 1,
+            from_higher,
+            one_way: false,
+            numbers: Some(TcpNumbers {
+                exact_from: 0,
+                sides: [side; 2],
+            }),
+            name: id.to_bits(),
+        };
+        bed.program.connections().put(&[(key, value)]).unwrap();
+        let before = worker::now();
+        bed.hand_over(1, 10);
+        let found = || bed.program.connections().find(&key).unwrap().unwrap();
+        assert_eq!(found().generation, EPOCH);
+        let exact_from = found().numbers.map(|numbers| numbers.exact_from);
+        assert_eq!(exact_from.is_some(), check_windows);
+        assert!(exact_from.is_none_or(|at| at >= before + SETTLED), "{exact_from:?}");
+        stop_checking(&bed.program).unwrap();
+        assert!(found().numbers.is_none());
+    }
 }
