@@ -88,7 +88,8 @@ mod tests {
                 let typed = line.split("  ").next().unwrap_or(line);
                 all.extend(
                     typed
-                        .split(['|', '>'])
+                        .split(" | ")
+                        .flat_map(|part| part.split(" > "))
                         .map(str::trim)
                         .filter(|part| part.starts_with("ringside "))
                         .map(str::to_owned),

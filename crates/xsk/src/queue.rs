@@ -236,7 +236,7 @@ impl Queue {
         self.bound.mtu
     }
 
-    /// Identity of the queue's UMEM, as [`Frame::umem_id`].
+    /// Identity of the queue's UMEM, as [`Frame::umem_id`](crate::Frame::umem_id).
     pub fn umem_id(&self) -> u64 {
         self.bound.umem.id()
     }

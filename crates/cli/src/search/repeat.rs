@@ -18,6 +18,8 @@ pub(super) struct Repeats {
     /// The waits of the processes when the trial began.
     waits: Vec<ThreadWaits>,
     is_disturbed: bool,
+    /// Repeating does not help: other processes have the CPU all the time.
+    is_hopeless: bool,
     in_a_row: u32,
     count: u64,
 }
@@ -30,6 +32,7 @@ impl Repeats {
             begun: Instant::now(),
             waits: Vec::new(),
             is_disturbed: false,
+            is_hopeless: false,
             in_a_row: 0,
             count: 0,
         }
@@ -60,7 +63,9 @@ impl Repeats {
     /// Returns whether the last trial is to be repeated: a thread waited for a CPU, and more than
     /// `loss_ratio` of the packets was lost. A trial that passes is not: it was hard enough.
     pub(super) fn wants(&mut self, outcome: &Outcome, loss_ratio: f64) -> bool {
-        let repeats = self.is_disturbed && outcome.loss_ratio() > loss_ratio && self.in_a_row < MAX_IN_A_ROW;
+        let is_bad = self.is_disturbed && outcome.loss_ratio() > loss_ratio;
+        self.is_hopeless |= is_bad && self.in_a_row == MAX_IN_A_ROW;
+        let repeats = is_bad && !self.is_hopeless;
         self.in_a_row = if repeats { self.in_a_row + 1 } else { 0 };
         self.count += u64::from(repeats);
         repeats
@@ -90,11 +95,9 @@ mod tests {
         repeats.is_disturbed = true;
         assert!(!repeats.wants(&outcome(100), 0.0), "nothing was lost");
         assert!(!repeats.wants(&outcome(98), 0.02), "it passes its goal");
-        for _ in 0..2 {
-            let wanted: Vec<bool> = (0..4).map(|_| repeats.wants(&outcome(90), 0.02)).collect();
-            assert_eq!(wanted, [true, true, true, false]);
-        }
-        assert_eq!(repeats.count(), 6);
+        let wanted: Vec<bool> = (0..6).map(|_| repeats.wants(&outcome(90), 0.02)).collect();
+        assert_eq!(wanted, [true, true, true, false, false, false], "it does not help");
+        assert_eq!(repeats.count(), 3);
         repeats.begin();
         assert_eq!(repeats.count(), 0);
     }

@@ -288,7 +288,7 @@ fn nonsense_is_refused_before_anything_is_touched() {
         ("--exact 0", "--exact 0"),
         ("--exceed 100", "--exceed 100"),
         ("--latency-at 101", "--latency-at 101"),
-        ("--from-rate 0", "at least 1"),
+        ("--from-rate 0", "0 sends nothing"),
         ("--from-rate 9 --to-rate 9", "below the higher"),
         ("--first-trial 2s", "initial trial"),
         ("--sum 1ms", "sum"),
