@@ -14,6 +14,7 @@ pub mod wire;
 
 /// The highest version: SQLite has no unsigned numbers.
 pub const MAX_VERSION: u64 = i64::MAX.cast_unsigned();
+#[cfg(feature = "daemon")]
 /// The version of a statement that has none yet: the writer fills it in by what is known
 /// ([`fill_in`]).
 pub(crate) const OPEN_VERSION: u64 = u64::MAX;
@@ -115,6 +116,7 @@ impl<O: Object> Statement<O> {
     }
 }
 
+#[cfg(feature = "daemon")]
 /// Fills in an open version. Something that differs from what is known gets the next version,
 /// something that does not the known one; a delete gets the known one.
 pub(crate) fn fill_in<O: Object>(statement: &mut Statement<O>, known: Option<&Statement<O>>) {
@@ -147,6 +149,7 @@ pub enum Change {
 }
 
 impl Change {
+    #[cfg(feature = "daemon")]
     /// True if its version is to be filled in.
     #[must_use]
     pub(crate) fn is_open(&self) -> bool {

@@ -48,6 +48,7 @@ pub fn version(version: u64) -> Result<u64, String> {
     }
 }
 
+#[cfg(feature = "daemon")]
 /// Checks the version of a delete, which may not count.
 ///
 /// # Errors
