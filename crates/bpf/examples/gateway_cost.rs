@@ -46,7 +46,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// What a packet of a connection costs, in nanoseconds.
+/// Returns the cost of a connection's packet in nanoseconds.
 fn measure_connections(
     program: &GatewayProgram,
     cost: &Cost<'_>,

@@ -68,8 +68,8 @@ pub const MOST_INTERFACES: usize = layout::MOST_PORTS;
 pub const MOST_OPTIONS: usize = layout::MOST_OPTIONS;
 const MOST_PORTS: u32 = 16;
 
-/// How much there is room for. A neighbour takes 90 bytes from the start. A connection takes 16 to 32
-/// bytes from the start and 168 more while it is there.
+/// Capacities of the program's maps. A neighbour takes 90 bytes from the start. A connection takes
+/// 16 to 32 bytes from the start and 168 more while it is in the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
     /// Neighbours in the cache, 1 or more.
@@ -233,7 +233,7 @@ impl GatewayProgram {
         })
     }
 
-    /// Loads the program once more, with a table for so many neighbours, of whom none is there yet.
+    /// Loads a second instance of the program with an empty table for this many neighbours.
     /// It shares all other maps with this one, and has no packets before it [takes its
     /// place](Self::replace).
     ///

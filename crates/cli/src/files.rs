@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// pipe, a descriptor), what has several names, and what is in a folder that takes no other file.
 ///
 /// # Errors
-/// Those of the file system. What was under the name before is then still there, if it could be replaced.
+/// Those of the file system. An existing file that can be replaced keeps its content.
 pub(crate) fn write(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     let content = content.as_ref();
     let Some(path) = replaceable(path) else {

@@ -14,9 +14,9 @@ pub mod wire;
 
 /// The highest version: SQLite has no unsigned numbers.
 pub const MAX_VERSION: u64 = i64::MAX.cast_unsigned();
-#[cfg(feature = "daemon")]
 /// The version of a statement that has none yet: the writer fills it in by what is known
 /// ([`fill_in`]).
+#[cfg(feature = "daemon")]
 pub(crate) const OPEN_VERSION: u64 = u64::MAX;
 /// The most rules of a group.
 pub const MAX_RULES: usize = 4096;
@@ -116,9 +116,9 @@ impl<O: Object> Statement<O> {
     }
 }
 
-#[cfg(feature = "daemon")]
 /// Fills in an open version. Something that differs from what is known gets the next version,
 /// something that does not the known one; a delete gets the known one.
+#[cfg(feature = "daemon")]
 pub(crate) fn fill_in<O: Object>(statement: &mut Statement<O>, known: Option<&Statement<O>>) {
     match statement {
         Statement::Put(object) if object.version() == OPEN_VERSION => {
@@ -149,8 +149,8 @@ pub enum Change {
 }
 
 impl Change {
-    #[cfg(feature = "daemon")]
     /// True if its version is to be filled in.
+    #[cfg(feature = "daemon")]
     #[must_use]
     pub(crate) fn is_open(&self) -> bool {
         let version = match self {

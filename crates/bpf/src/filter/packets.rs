@@ -61,7 +61,7 @@ pub enum MatchError {
     TooMany {
         /// Which kind.
         kind: &'static str,
-        /// How many there may be.
+        /// The maximum.
         max: usize,
     },
     /// A range that begins with port 0, or ends before it begins.
@@ -73,9 +73,9 @@ pub enum MatchError {
 }
 
 impl PacketMatch {
-    /// How many destinations there may be, and how many sources.
+    /// Maximum number of destination prefixes, and of source prefixes.
     pub const MAX_PREFIXES: usize = 16;
-    /// How many ports or ranges of ports there may be.
+    /// Maximum number of ports and port ranges.
     pub const MAX_PORTS: usize = 16;
 
     /// Returns a match without a condition. It needs at least one.

@@ -74,8 +74,8 @@ pub struct ConnectionKey {
 }
 
 impl ConnectionKey {
-    /// Returns the key of packets between two ends, and whether they come from its higher end. Of
-    /// echoes, whoever sends the requests has their identifier for a port, and the other end has
+    /// Returns the key of packets between two ends, and whether they come from its higher end. For
+    /// ICMP echoes the requester's port is the identifier, and the responder's is
     /// [`ECHO_PORT`](Self::ECHO_PORT).
     #[must_use]
     pub fn new(vni: u32, protocol: u8, source: (IpAddr, u16), destination: (IpAddr, u16)) -> (Self, bool) {
@@ -126,8 +126,8 @@ pub struct CachedConnection {
     pub one_way: bool,
     /// What the owner calls it; the program does not look at it.
     pub name: u64,
-    /// Of TCP: what its ends have said, which the program follows. Segments that do not fit are
-    /// dropped. None: all fit.
+    /// TCP sequence state of both ends, which the program updates. It drops segments outside the
+    /// window. None: the program checks nothing.
     pub numbers: Option<TcpNumbers>,
 }
 

@@ -48,11 +48,11 @@ pub fn version(version: u64) -> Result<u64, String> {
     }
 }
 
-#[cfg(feature = "daemon")]
 /// Checks the version of a delete, which may not count.
 ///
 /// # Errors
 /// It is too high.
+#[cfg(feature = "daemon")]
 pub(crate) fn delete_version(version: u64, any_version: bool) -> Result<u64, String> {
     match any_version {
         true => Ok(super::OPEN_VERSION),

@@ -31,7 +31,7 @@ fn of_table(count: u32, v6: bool) -> u64 {
     (table.memory() as u64).div_ceil(count.into())
 }
 
-/// So many of one network.
+/// Returns this many connections of one network.
 fn connections(count: u32) -> Vec<(ConnectionKey, CachedConnection)> {
     let connection = |number: u32| {
         let source = (number.to_be_bytes().into(), 1);

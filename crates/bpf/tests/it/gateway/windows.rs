@@ -89,7 +89,7 @@ fn found(bed: &Bed, v6: bool) -> [TcpSide; 2] {
     found.unwrap().unwrap().numbers.unwrap().sides
 }
 
-/// What becomes of a segment where nothing else was said before, and whether its numbers were noted.
+/// Returns the verdict on the first segment of a connection, and whether its numbers were recorded.
 fn outcome(bed: &Bed, v6: bool, said: &Said) -> Outcome {
     put(bed, v6, Some(numbers(0)));
     let outcome = bed.run(&said.bytes(v6)).outcome;
