@@ -5,7 +5,8 @@
 //! before or after it. The median of those ratios is told with its bootstrap 95 % interval.
 //!
 //! A round during which the hypervisor took more than [`STEAL_LIMIT`] of the CPU measures the
-//! neighbours. It is left out, and counted.
+//! neighbours. It is left out, and counted. Where this is so of every round, all of them count, and
+//! [`crate::validity`] calls the result invalid.
 //!
 //! ```
 //! use ringside_measure::compare::{figure, ratio, Round};
@@ -32,6 +33,23 @@ mod bootstrap;
 /// Share of CPU time stolen by the hypervisor above which a round is left out: 4 %.
 pub const STEAL_LIMIT: f64 = 0.04;
 
+/// Returns the share of stolen CPU time up to which rounds count: [`STEAL_LIMIT`], or 1 where every
+/// round has more. Takes the share of each round, 0 to 1.
+///
+/// ```
+/// use ringside_measure::compare::{STEAL_LIMIT, steal_limit};
+///
+/// assert_eq!(steal_limit([0.0, 0.2]), STEAL_LIMIT);
+/// assert_eq!(steal_limit([0.1, 0.2]), 1.0);
+/// ```
+#[must_use]
+pub fn steal_limit(rounds: impl IntoIterator<Item = f64>) -> f64 {
+    match rounds.into_iter().any(|steal| steal <= STEAL_LIMIT) {
+        true => STEAL_LIMIT,
+        false => 1.0,
+    }
+}
+
 /// Rounds below which there is no interval: a resample of fewer has next to no choice, and the
 /// interval would be far too narrow.
 pub const ROUNDS_FOR_INTERVAL: usize = 5;
@@ -46,7 +64,7 @@ pub struct Round {
 }
 
 impl Round {
-    /// Whether it counts: what was stolen is no more than [`STEAL_LIMIT`].
+    /// Returns whether no more than [`STEAL_LIMIT`] was stolen.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.steal <= STEAL_LIMIT
@@ -127,14 +145,15 @@ pub fn noise_floor(aa: &[Ratio]) -> Option<f64> {
     reaches?.into_iter().reduce(f64::max)
 }
 
-/// Median and spread of the quiet rounds.
+/// Returns median and spread of the quiet rounds, or of all rounds where none is quiet.
 ///
 /// # Errors
-/// [`Error::Round`] for values that are no measurements, [`Error::NoRounds`] when none is left.
+/// [`Error::Round`] for values that are no measurements, [`Error::NoRounds`] for no rounds.
 pub fn figure(rounds: &[Round]) -> Result<Figure, Error> {
     check(rounds)?;
-    let values = rounds.iter().filter(|round| round.is_quiet()).map(|round| round.value);
-    let sorted = sorted(values);
+    let limit = steal_limit(rounds.iter().map(|round| round.steal));
+    let counting = rounds.iter().filter(|round| round.steal <= limit);
+    let sorted = sorted(counting.map(|round| round.value));
     let left_out = rounds.len() - sorted.len();
     let (Some(&min), Some(&max)) = (sorted.first(), sorted.last()) else {
         return Err(Error::NoRounds {
@@ -155,7 +174,7 @@ pub fn figure(rounds: &[Round]) -> Result<Figure, Error> {
     })
 }
 
-/// The variant in proportion to the base, with a bootstrap 95 % interval of the median: 2000
+/// Returns the variant in proportion to the base, with a bootstrap 95 % interval of the median: 2000
 /// resamples of the ratios, percentile method, from a fixed seed, so that the same rounds always
 /// give the same interval.
 ///
@@ -170,12 +189,10 @@ pub fn ratio(base: &[Round], variant: &[Round]) -> Result<Ratio, Error> {
     }
     check(base)?;
     check(variant)?;
-    let ratios = base
-        .iter()
-        .zip(variant)
-        .filter(|(base, variant)| base.is_quiet() && variant.is_quiet() && base.value > 0.0)
-        .map(|(base, variant)| variant.value / base.value);
-    let ratios = sorted(ratios);
+    let pairs = base.iter().zip(variant).filter(|(base, _)| base.value > 0.0);
+    let limit = steal_limit(pairs.clone().map(steal_of));
+    let counting = pairs.filter(|pair| steal_of(*pair) <= limit);
+    let ratios = sorted(counting.map(|(base, variant)| variant.value / base.value));
     let left_out = base.len() - ratios.len();
     if ratios.is_empty() {
         return Err(Error::NoRounds {
@@ -191,6 +208,11 @@ pub fn ratio(base: &[Round], variant: &[Round]) -> Result<Ratio, Error> {
         rounds_used: ratios.len(),
         rounds_left_out: left_out,
     })
+}
+
+/// Returns the larger share of a pair.
+pub(crate) fn steal_of((base, variant): (&Round, &Round)) -> f64 {
+    base.steal.max(variant.steal)
 }
 
 /// An interval that holds the median of what sorted values are drawn from, whatever their distribution: the sign test turned

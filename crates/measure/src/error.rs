@@ -37,9 +37,7 @@ pub enum Error {
         variant: usize,
     },
     /// No round is left to make a figure from.
-    #[error(
-        "evaluating {rounds} rounds: none can be used ({left_out} left out for CPU steal or a base of zero); run more rounds, or on a quieter machine"
-    )]
+    #[error("evaluating {rounds} rounds: none can be used ({left_out} left out for a base of zero); run more rounds")]
     NoRounds {
         /// Rounds given.
         rounds: usize,

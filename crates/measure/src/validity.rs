@@ -20,7 +20,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::compare::{Round, STEAL_LIMIT};
-use crate::schema::{Outcome, SenderLateness};
+use crate::schema::{DelayTurn, Outcome, SenderLateness};
 
 /// Steps of a clock below this are those of its readings: a millisecond.
 const STEP_NS: u64 = 1_000_000;
@@ -41,7 +41,7 @@ pub struct Facts {
     pub cpu_wait: Option<f64>,
     /// How late the sender of a schedule was; `None` without one.
     pub sender_lateness: Option<SenderLateness>,
-    /// Rounds that were left out one by one for CPU steal, and those that were used; `None` where none is left out.
+    /// Quiet and disturbed rounds; `None` for a result without rounds.
     pub rounds: Option<Rounds>,
     /// The kernel's clock source before and after.
     pub clocksource: Option<[String; 2]>,
@@ -69,21 +69,21 @@ pub struct Stolen {
 /// Rounds of an interleaved measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rounds {
-    /// Those that went into figures.
-    pub used: usize,
-    /// Those left out for CPU steal.
-    pub left_out: usize,
+    /// Those in which the hypervisor took no more than [`STEAL_LIMIT`] of the CPU time.
+    pub quiet: usize,
+    /// All others.
+    pub disturbed: usize,
 }
 
 impl Rounds {
-    /// Those of a result that leaves rounds out; `None` for one that does not.
+    /// Counts those of a result; `None` for one without rounds.
     #[must_use]
     pub fn of(result: &Outcome) -> Option<Self> {
         let count = |rounds: &mut dyn Iterator<Item = &Round>| {
-            let mut all = Self { used: 0, left_out: 0 };
+            let mut all = Self { quiet: 0, disturbed: 0 };
             rounds.for_each(|round| match round.is_quiet() {
-                true => all.used += 1,
-                false => all.left_out += 1,
+                true => all.quiet += 1,
+                false => all.disturbed += 1,
             });
             all
         };
@@ -95,19 +95,14 @@ impl Rounds {
             Outcome::Sweep(sweep) => Some(count(&mut sweep.configurations.iter().flat_map(|one| &one.rounds))),
             Outcome::Delay(delay) => {
                 let turns = delay.cells.iter().flat_map(|cell| &cell.turns);
-                let left_out = turns.clone().filter(|turn| turn.left_out).count();
+                let is_disturbed = |turn: &&DelayTurn| turn.steal_percent > STEAL_LIMIT * 100.0;
+                let disturbed = turns.clone().filter(is_disturbed).count();
                 Some(Self {
-                    used: turns.count() - left_out,
-                    left_out,
+                    quiet: turns.count() - disturbed,
+                    disturbed,
                 })
             }
-            Outcome::Lab(lab) => {
-                let left_out = lab.cells.iter().map(|cell| cell.turns_left_out as usize).sum();
-                Some(Self {
-                    used: lab.cells.iter().map(|cell| cell.rounds.len()).sum::<usize>() - left_out,
-                    left_out,
-                })
-            }
+            Outcome::Lab(lab) => Some(count(&mut lab.cells.iter().flat_map(|cell| &cell.rounds))),
             Outcome::Run(_) | Outcome::Search(_) | Outcome::Trace(_) | Outcome::Steer(_) => None,
         }
     }
@@ -148,8 +143,8 @@ pub enum Reason {
     CpuContention,
     /// The sender was late for more than [`STEAL_LIMIT`] of the packets of its schedule.
     SenderLate,
-    /// More than half of the rounds were left out for CPU steal.
-    RoundsLeftOut,
+    /// The hypervisor took more than [`STEAL_LIMIT`] of the CPU in more than half of the rounds.
+    RoundsDisturbed,
     /// The kernel changed its clock source.
     ClocksourceChanged,
     /// The CPU's counter and CLOCK_MONOTONIC went apart.
@@ -195,12 +190,13 @@ pub fn judge(facts: &Facts) -> Validity {
     let mut add = |reason, text: String| reasons.push(Invalid { reason, text });
     match (facts.rounds, facts.steal) {
         // Each round has been looked at by itself.
-        (Some(rounds), _) if rounds.left_out > rounds.used => add(
-            Reason::RoundsLeftOut,
+        (Some(rounds), _) if rounds.disturbed > rounds.quiet => add(
+            Reason::RoundsDisturbed,
             format!(
-                "{} of {} rounds were left out for CPU steal",
-                rounds.left_out,
-                rounds.used + rounds.left_out
+                "in {} of {} rounds the hypervisor took more than {:.0} % of the CPU time",
+                rounds.disturbed,
+                rounds.quiet + rounds.disturbed,
+                STEAL_LIMIT * 100.0
             ),
         ),
         (None, Some(stolen)) if stolen.share > STEAL_LIMIT && stolen.ticks >= STOLEN_TICKS => add(
@@ -325,10 +321,10 @@ mod tests {
         assert_eq!(steal(0.041, 20, None), [Reason::Steal]);
         // Of a run of a tenth of a second one tick is a tenth.
         assert_eq!(steal(0.1, 1, None), []);
-        // Whose rounds are left out one by one is measured by what is left.
-        let rounds = |used, left_out| Some(Rounds { used, left_out });
+        // Steal is looked at round by round where there are rounds.
+        let rounds = |quiet, disturbed| Some(Rounds { quiet, disturbed });
         assert_eq!(steal(0.5, 200, rounds(10, 10)), []);
-        assert_eq!(steal(0.0, 0, rounds(9, 10)), [Reason::RoundsLeftOut]);
+        assert_eq!(steal(0.0, 0, rounds(9, 10)), [Reason::RoundsDisturbed]);
     }
 
     #[test]
@@ -415,13 +411,19 @@ mod tests {
     }
 
     #[test]
-    fn rounds_are_counted_where_they_are_left_out() {
+    fn disturbed_rounds_are_counted() {
         use crate::schema::example::{delays, example, sweep};
         assert_eq!(Rounds::of(&example().result), None);
         let mut swept = sweep();
         swept.configurations[0].rounds[3].steal = 0.5;
         let counted = Rounds::of(&Outcome::Sweep(Box::new(swept)));
-        assert_eq!(counted, Some(Rounds { used: 15, left_out: 1 }));
+        assert_eq!(
+            counted,
+            Some(Rounds {
+                quiet: 15,
+                disturbed: 1
+            })
+        );
         assert!(Rounds::of(&Outcome::Delay(delays())).is_some());
     }
 }

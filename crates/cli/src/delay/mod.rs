@@ -151,6 +151,7 @@ fn interleave(args: &Args, budget: &Budget, bed: &mut Bed, cells: &mut [Series],
         }
     }
     bar.finish_and_clear();
+    cells.iter_mut().for_each(Series::end);
     round
 }
 

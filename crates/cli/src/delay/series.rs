@@ -23,6 +23,8 @@ pub(super) struct Series {
     thread: ThreadTime,
     idle: Vec<IdleUse>,
     turns: Vec<DelayTurn>,
+    /// Those of turns that were left out.
+    disturbed: Vec<Reading>,
     /// Also of turns that were left out: what the clocks did is no matter of steal.
     impossible_left_out: u64,
     busy_polling: BusyPolling,
@@ -43,6 +45,7 @@ impl Series {
             thread: ThreadTime::default(),
             idle: Vec::new(),
             turns: Vec::new(),
+            disturbed: Vec::new(),
             impossible_left_out: 0,
             busy_polling: BusyPolling::Off,
             unprivileged: None,
@@ -69,11 +72,31 @@ impl Series {
             steal_percent: reading.steal * 100.0,
             left_out,
         });
-        self.unprivileged = reading.unprivileged;
+        self.unprivileged.clone_from(&reading.unprivileged);
         if left_out {
             self.impossible_left_out += reading.delays.left_out().impossible;
+            self.disturbed.push(reading);
             return;
         }
+        self.count(reading);
+    }
+
+    /// Ends the series: where all turns were left out, all of them count.
+    pub(super) fn end(&mut self) {
+        let disturbed = std::mem::take(&mut self.disturbed);
+        if disturbed.len() < self.turns.len() {
+            return;
+        }
+        self.impossible_left_out = 0;
+        for turn in &mut self.turns {
+            turn.left_out = false;
+        }
+        for reading in disturbed {
+            self.count(reading);
+        }
+    }
+
+    fn count(&mut self, reading: Reading) {
         self.delays.merge(&reading.delays);
         if let Some(sent) = reading.sent {
             *self.sent.get_or_insert(0) += sent;
@@ -140,9 +163,6 @@ impl Series {
         Some(match (&self.failure, self.turns.len()) {
             (Some(failure), _) => failure.clone(),
             (None, 0) => "it had no turn".into(),
-            (None, turns) if self.turns.iter().all(|turn| turn.left_out) => {
-                format!("all {turns} turns were left out for CPU steal")
-            }
             _ if left_out.elsewhere > 0 => match self.cell.core {
                 Core::Same => "NAPI never ran on the application's CPU".into(),
                 Core::Other if self.drives() == Some(true) => {

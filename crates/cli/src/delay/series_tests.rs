@@ -93,12 +93,9 @@ fn a_turn_that_was_stolen_is_left_out_but_not_what_its_clocks_did() {
     series.add(Ok(stolen));
     assert_eq!(series.samples(), 0);
     assert!(series.has_left_out() && !series.is_given_up());
-    assert_eq!(
-        series.unavailable().as_deref(),
-        Some("all 1 turns were left out for CPU steal")
-    );
     assert_eq!((series.impossible(), series.cell().impossible_packets), (1, 1));
     series.add(Ok(reading(100..200, 0.0)));
+    series.end();
     assert_eq!(series.unavailable(), None);
     let cell = series.cell();
     assert_eq!(
@@ -106,6 +103,25 @@ fn a_turn_that_was_stolen_is_left_out_but_not_what_its_clocks_did() {
         (Some(100), 100)
     );
     assert_eq!(cell.turns.iter().filter(|turn| turn.left_out).count(), 1);
+}
+
+#[test]
+fn turns_that_were_all_stolen_count() {
+    let mut series = series(cell());
+    for _ in 0..2 {
+        let mut stolen = reading(100..200, 0.05);
+        stolen.delays.record(Stamps {
+            dequeued_ns: 0,
+            ..stamps(0, 1)
+        });
+        series.add(Ok(stolen));
+    }
+    series.end();
+    let cell = series.cell();
+    assert_eq!(cell.unavailable, None);
+    assert_eq!(cell.delay.expect("samples").samples, 200);
+    assert_eq!((cell.sent_packets, cell.impossible_packets), (Some(200), 2));
+    assert!(cell.turns.iter().all(|turn| !turn.left_out && turn.steal_percent > 4.0));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The matrix, of the turns that are kept.
 
 use anyhow::{Context as _, Result};
-use ringside_measure::compare::{self, Ratio, Round, STEAL_LIMIT};
+use ringside_measure::compare::{self, Ratio, Round, STEAL_LIMIT, steal_limit};
 use ringside_measure::latency::{Jitter, Latency, Summary};
 use ringside_measure::probe::Clock;
 use ringside_measure::schema::{
@@ -127,11 +127,9 @@ fn paired(base: &Medians, of: &Medians) -> Option<Ratio> {
 fn one(plan: &Plan, cell: Cell, turns: Vec<&Turn>) -> Result<LabCell> {
     let probe = &plan.probes[cell.probe];
     let all = measured(&turns);
-    let quiet: Vec<&Measured> = all
-        .iter()
-        .filter(|(_, turn)| turn.steal <= STEAL_LIMIT)
-        .map(|(_, turn)| *turn)
-        .collect();
+    let limit = steal_limit(all.iter().map(|(_, turn)| turn.steal));
+    let counting = all.iter().map(|(_, turn)| *turn);
+    let counting: Vec<&Measured> = counting.filter(|turn| turn.steal <= limit).collect();
     let failures: Vec<&String> = turns
         .iter()
         .filter_map(|turn| match &turn.outcome {
@@ -139,23 +137,19 @@ fn one(plan: &Plan, cell: Cell, turns: Vec<&Turn>) -> Result<LabCell> {
             Outcome::Measured(_) => None,
         })
         .collect();
-    let left_out = u32::try_from(all.len() - quiet.len()).unwrap_or(u32::MAX);
-    let unavailable = match (quiet.is_empty(), failures.last()) {
+    let left_out = u32::try_from(all.len() - counting.len()).unwrap_or(u32::MAX);
+    let unavailable = match (counting.is_empty(), failures.last()) {
         (false, _) => None,
         (true, Some(why)) => Some((*why).clone()),
-        (true, None) if left_out > 0 => Some(format!(
-            "all {left_out} turns were left out: the hypervisor took more than {:.0} % of the CPU time",
-            STEAL_LIMIT * 100.0
-        )),
         (true, None) => Some("it has not had its turn".to_owned()),
     };
     let raw = merged(
-        quiet
+        counting
             .iter()
             .filter_map(|turn| turn.raw_hdr.as_ref().zip(turn.raw.as_ref())),
     )?;
     let corrected = merged(
-        quiet
+        counting
             .iter()
             .filter_map(|turn| turn.corrected_hdr.as_ref().zip(turn.corrected.as_ref())),
     )?;
@@ -166,10 +160,10 @@ fn one(plan: &Plan, cell: Cell, turns: Vec<&Turn>) -> Result<LabCell> {
             true => LoadKind::Foreign,
             false => LoadKind::Idle,
         },
-        loads: loads(&quiet),
+        loads: loads(&counting),
         unavailable,
-        probes: quiet.iter().map(|turn| turn.probes).sum(),
-        not_sent_probes: quiet.iter().map(|turn| turn.not_sent_probes).sum(),
+        probes: counting.iter().map(|turn| turn.probes).sum(),
+        not_sent_probes: counting.iter().map(|turn| turn.not_sent_probes).sum(),
         latency: LatencyResult {
             kind: cell.kind,
             clock: match probe.scheduled {
@@ -181,8 +175,8 @@ fn one(plan: &Plan, cell: Cell, turns: Vec<&Turn>) -> Result<LabCell> {
             raw_hdr: raw.to_hdr(),
             corrected_hdr: corrected.to_hdr(),
             // Only of classes, each of which is one stream in every turn.
-            jitter: Jitter::together(quiet.iter().filter_map(|turn| turn.jitter)),
-            impossible_packets: quiet.iter().map(|turn| turn.impossible_packets).sum(),
+            jitter: Jitter::together(counting.iter().filter_map(|turn| turn.jitter)),
+            impossible_packets: counting.iter().map(|turn| turn.impossible_packets).sum(),
         },
         rounds: medians(turns.clone()).into_iter().map(|(_, round)| round).collect(),
         turns_left_out: left_out,
@@ -191,18 +185,18 @@ fn one(plan: &Plan, cell: Cell, turns: Vec<&Turn>) -> Result<LabCell> {
         failure: failures.last().map(|why| (*why).clone()),
         waiting_percent: match probe.scheduled {
             Some(_) => None,
-            None => mean(quiet.iter().map(|turn| turn.waiting * 100.0)),
+            None => mean(counting.iter().map(|turn| turn.waiting * 100.0)),
         },
-        clock: quiet
+        clock: counting
             .iter()
             .filter_map(|turn| turn.clock)
             .max_by_key(|clock| clock.uncertainty_ns),
         ratio_to_idle: None,
         ratio_to_base: None,
         base: None,
-        schedule: windows(&quiet)?,
-        steering: steering(&quiet),
-        redirected: quiet
+        schedule: windows(&counting)?,
+        steering: steering(&counting),
+        redirected: counting
             .iter()
             .filter_map(|turn| turn.redirected)
             .reduce(|all, more| LabRedirected {
@@ -211,7 +205,7 @@ fn one(plan: &Plan, cell: Cell, turns: Vec<&Turn>) -> Result<LabCell> {
                 from_guest_packets: all.from_guest_packets + more.from_guest_packets,
                 from_guest_passed_packets: all.from_guest_passed_packets + more.from_guest_passed_packets,
             }),
-        tap: passed::together(quiet.iter().filter_map(|turn| turn.tap)),
+        tap: passed::together(counting.iter().filter_map(|turn| turn.tap)),
     })
 }
 

@@ -101,7 +101,7 @@ pub(super) fn part(lab: &LabResult) -> Markup {
     html! {
         p { (lab.rounds) " rounds of " (units::time(lab.turn_ns as f64)) " for each cell, in turn: idle and loaded next to each other, every other round backwards. \
             Times are from the time at which a probe was to be sent to its reception by a program, by one clock; ratios are of the medians of the rounds, paired, \
-            with a bootstrap 95 % interval. Turns in which the hypervisor took more than " (units::digits(lab.steal_limit_percent)) " % of the CPU time are left out." }
+            with a bootstrap 95 % interval. Turns in which the hypervisor took more than " (units::digits(lab.steal_limit_percent)) " % of the CPU time are left out, if others are quiet." }
         @if let Some(few) = lab_words::too_few(lab.cells.iter().filter_map(|cell| cell.latency.corrected)) { p { (few) "." } }
         @for kind in kinds { @if lab.cells.iter().any(|cell| cell.latency.kind == kind) { (matrix(lab, kind)) } }
         (taken(lab))

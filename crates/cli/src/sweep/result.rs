@@ -61,10 +61,9 @@ pub(super) fn of(
             settings: settings(number),
             figure: standing.figure,
             ratio_to_base: standing.ratio,
-            failure: match (standing.figure, standing.rounds.len()) {
-                (Some(_), _) => None,
-                (None, 0) => failures[number].clone().or_else(|| Some("it had no turn".into())),
-                (None, turns) => Some(format!("all {turns} rounds were left out for CPU steal")),
+            failure: match standing.figure {
+                Some(_) => None,
+                None => failures[number].clone().or_else(|| Some("it had no turn".into())),
             },
             failed_turns: standing.failures,
             rounds: standing.rounds.clone(),

@@ -457,7 +457,7 @@ fn cost(turns: &[Turn]) -> Result<Option<TraceCost>> {
             }
         }
     }
-    if off.is_empty() || !off.iter().zip(&on).any(|(off, on)| off.is_quiet() && on.is_quiet()) {
+    if off.is_empty() {
         return Ok(None);
     }
     Ok(Some(TraceCost {

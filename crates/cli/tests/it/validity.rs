@@ -2,10 +2,17 @@
 //! lays its own, in a mount namespace of the run alone.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use crate::common;
 use crate::common::{Running, lab, unwrapped};
+use ringside_measure::schema::Outcome;
 use ringside_measure::validity::{Reason, Validity};
 use ringside_netlab::Lab;
 use ringside_netlab::testing::is_root;
@@ -30,13 +37,7 @@ impl Laid {
     /// The binary at one end of a test bed, which sees this file.
     fn start(&self, lab: &Lab, arguments: &str) -> Running {
         let mut command = lab.a.ns.command("unshare");
-        let script = format!(
-            "mount --bind {} {} && exec {} {}",
-            self.own.display(),
-            self.over,
-            env!("CARGO_BIN_EXE_ringside"),
-            arguments.replace("{}", lab.a.interface.name())
-        );
+        let script = self.script(&arguments.replace("{}", lab.a.interface.name()));
         command
             .args(["--mount", "sh", "-c", &script])
             .env_remove("SSH_CONNECTION");
@@ -44,6 +45,22 @@ impl Laid {
         // It has begun, and looked at the file for the first time.
         running.wait_for("queue 0");
         running
+    }
+
+    /// Runs the binary, which sees this file, on test beds of its own.
+    fn run(&self, arguments: &str) -> Running {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", &self.script(arguments)]);
+        Running::new(command)
+    }
+
+    fn script(&self, arguments: &str) -> String {
+        format!(
+            "mount --bind {} {} && exec {} {arguments}",
+            self.own.display(),
+            self.over,
+            env!("CARGO_BIN_EXE_ringside")
+        )
     }
 
     fn becomes(&self, text: &str) {
@@ -132,4 +149,81 @@ fn every_result_is_judged() {
         "{validity:?}"
     );
     assert_eq!((validity.suspended_ns, validity.clock_set_ns), (0, 0));
+}
+
+/// Times of two CPUs, a fifth of which is stolen, for as long as this lives.
+struct Stolen {
+    laid: Laid,
+    over: Arc<AtomicBool>,
+    writer: Option<JoinHandle<()>>,
+}
+
+impl Stolen {
+    fn begin() -> Self {
+        let text = |ticks: u64| {
+            let (idle, steal) = (1_000 + ticks * 4, 10 + ticks);
+            let of = |cpu| format!("cpu{cpu} 100 0 100 {idle:09} 0 0 0 {steal:09} 0 0\n");
+            format!("cpu  0 0 0 0 0 0 0 0 0 0\n{}{}ctxt 1\n", of(0), of(1))
+        };
+        let laid = Laid::over(STAT, &text(0));
+        let over = Arc::new(AtomicBool::new(false));
+        let (is_over, own) = (Arc::clone(&over), laid.own.clone());
+        let writer = thread::spawn(move || {
+            let file = fs::File::options().write(true).open(own).expect("opened");
+            for ticks in 1.. {
+                thread::sleep(Duration::from_millis(10));
+                // In one piece, for there is always a reader.
+                file.write_all_at(text(ticks).as_bytes(), 0).expect("written");
+                if is_over.load(Relaxed) {
+                    break;
+                }
+            }
+        });
+        Self {
+            laid,
+            over,
+            writer: Some(writer),
+        }
+    }
+}
+
+impl Drop for Stolen {
+    fn drop(&mut self) {
+        self.over.store(true, Relaxed);
+        _ = self.writer.take().map(JoinHandle::join);
+    }
+}
+
+/// Rounds that are all disturbed count, and the result is invalid.
+#[test]
+fn a_machine_with_steady_steal_has_results() {
+    if !is_root() {
+        return;
+    }
+    let stolen = Stolen::begin();
+    for line in [
+        "delay --lab veth --waits poll --samples 60 --rounds 1 --interval 400us --json",
+        "compare --lab veth --variants udp-blocking,af-packet --operations tx --rounds 2 --slot-ms 50 --json",
+        "sweep --lab veth --for tx-rate --rounds 1 --confirm 1 --slot-ms 50 --knob batch=8,64 --json",
+        "lab run smoke --rounds 1 --json",
+    ] {
+        let done = stolen.laid.run(line).end().good();
+        let document = done.document();
+        let validity = document.validity.expect("judged");
+        assert!(
+            reasons(&validity).contains(&Reason::RoundsDisturbed),
+            "{line}: {validity:?}"
+        );
+        let figures = match &document.result {
+            Outcome::Delay(delay) => delay.cells.iter().filter(|cell| cell.delay.is_some()).count(),
+            Outcome::Compare(compare) => {
+                let variants = compare.tables.iter().flat_map(|table| &table.variants);
+                variants.filter(|variant| variant.packets_pps.is_some()).count()
+            }
+            Outcome::Sweep(sweep) => sweep.configurations.iter().filter(|one| one.figure.is_some()).count(),
+            Outcome::Lab(lab) => lab.cells.iter().filter(|cell| cell.unavailable.is_none()).count(),
+            other => panic!("{line}: {other:?}"),
+        };
+        assert!(figures > 0, "{line}");
+    }
 }

@@ -48,9 +48,22 @@ fn steal_above_the_limit_leaves_a_round_out() {
 }
 
 #[test]
+fn disturbed_rounds_are_better_than_none() {
+    let mut all_stolen = rounds(&[4.0, 6.0]);
+    for round in &mut all_stolen {
+        round.steal = 0.5;
+    }
+    let of_all = figure(&all_stolen).unwrap();
+    assert_eq!((of_all.median, of_all.rounds_used, of_all.rounds_left_out), (5.0, 2, 0));
+    let to_quiet = ratio(&rounds(&[2.0, 0.0]), &all_stolen).unwrap();
+    assert_eq!(
+        (to_quiet.median, to_quiet.rounds_used, to_quiet.rounds_left_out),
+        (2.0, 1, 1)
+    );
+}
+
+#[test]
 fn what_cannot_be_evaluated() {
-    let all_stolen = [Round { value: 1.0, steal: 0.5 }];
-    assert_eq!(figure(&all_stolen), Err(Error::NoRounds { rounds: 1, left_out: 1 }));
     assert!(matches!(figure(&[]), Err(Error::NoRounds { .. })));
     assert!(matches!(
         figure(&rounds(&[1.0, f64::NAN])),

@@ -119,7 +119,7 @@ pub struct DelayTurn {
     pub max_ns: Option<u64>,
     /// Share of the time of the two CPUs that the hypervisor took.
     pub steal_percent: f64,
-    /// Left out for it.
+    /// Left out for it. Where every turn of the cell has too much of it, none is.
     pub left_out: bool,
 }
 

@@ -94,7 +94,7 @@ pub struct LabCell {
     pub latency: LatencyResult,
     /// The median of each turn, from the intended sending, in nanoseconds. A turn with too few samples has none.
     pub rounds: Vec<Round>,
-    /// Turns left out for CPU steal: in each try.
+    /// Turns left out for CPU steal in each try; 0 where there would be none left.
     pub turns_left_out: u32,
     /// Tries of turns that were repeated for CPU steal, and do not count.
     #[serde(default)]

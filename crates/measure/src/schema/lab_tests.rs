@@ -179,7 +179,7 @@ fn field_names_of_a_lab_stay_and_it_comes_back() {
 }
 
 #[test]
-fn turns_that_are_left_out_are_counted() {
+fn disturbed_turns_are_counted() {
     let outcome = crate::schema::Outcome::Lab(Box::new(lab()));
-    assert_eq!(Rounds::of(&outcome), Some(Rounds { used: 1, left_out: 1 }));
+    assert_eq!(Rounds::of(&outcome), Some(Rounds { quiet: 1, disturbed: 1 }));
 }

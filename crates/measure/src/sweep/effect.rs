@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Design, Readings};
-use crate::compare::{Ratio, exact_median_interval, median};
+use crate::compare::{Ratio, exact_median_interval, median, steal_limit, steal_of};
 
 /// Whether a knob, or a level of it, makes a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,24 +74,26 @@ fn of_level(design: &Design, readings: &[Readings], knob: usize, level: usize, c
         .map(|(number, _)| number + 1)
         .max()?;
     let mut sums = vec![(0.0_f64, 0_u32); rounds as usize];
-    let (mut pairs, mut left_out) = (0, 0);
+    let mut pairs = Vec::new();
     for configuration in (0..design.len()).filter(|one| design.levels(*one)[knob] == level) {
         let base = &readings[design.at_base(configuration, knob)].race;
         for (number, round) in &readings[configuration].race {
             let Some((_, base)) = base.iter().find(|(of, _)| of == number) else {
                 continue;
             };
-            if round.is_quiet() && base.is_quiet() && round.value > 0.0 && base.value > 0.0 {
-                let sum = &mut sums[*number as usize];
-                *sum = (sum.0 + (round.value / base.value).ln(), sum.1 + 1);
-                pairs += 1;
-            } else {
-                left_out += 1;
-            }
+            pairs.push((*number, base, round));
         }
     }
-    if pairs == 0 {
+    let all = pairs.len();
+    pairs.retain(|(_, base, round)| base.value > 0.0 && round.value > 0.0);
+    let limit = steal_limit(pairs.iter().map(|(_, base, round)| steal_of((base, round))));
+    pairs.retain(|(_, base, round)| steal_of((base, round)) <= limit);
+    if pairs.is_empty() {
         return None;
+    }
+    for (number, base, round) in &pairs {
+        let sum = &mut sums[*number as usize];
+        *sum = (sum.0 + (round.value / base.value).ln(), sum.1 + 1);
     }
     let mut values: Vec<f64> = sums
         .into_iter()
@@ -105,7 +107,7 @@ fn of_level(design: &Design, readings: &[Readings], knob: usize, level: usize, c
         low: interval.map(|(low, _)| low),
         high: interval.map(|(_, high)| high),
         rounds_used: values.len(),
-        rounds_left_out: left_out,
+        rounds_left_out: all - pairs.len(),
     })
 }
 

@@ -256,13 +256,15 @@ fn disturbed_turns_are_left_out() {
             "{figure:?}"
         );
     }
-    // All disturbed: nothing is known, and nothing is made up.
+    // All disturbed: they count, and the result is invalid.
     let sweep = Sweep::new(design(), plan(Method::Grid, 8), Better::More);
     let sweep = drive(sweep, |_| Some(Round { value: 1.0, steal: 0.5 }));
     let found = sweep.found(0.05);
     assert_eq!((found.best, found.confirmed), (0, None));
-    assert!(found.effects.iter().all(|effect| effect.verdict == Verdict::CannotTell));
-    assert!(found.standings.iter().all(|standing| standing.figure.is_none()));
+    let verdicts = found.effects.iter().map(|effect| effect.verdict);
+    assert!(verdicts.into_iter().all(|verdict| verdict == Verdict::DoesNotMatter));
+    let medians = found.standings.iter().map(|one| one.figure.map(|figure| figure.median));
+    assert!(medians.into_iter().all(|median| median == Some(1.0)));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use ringside_nic::host::CpuTimes;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::record;
@@ -23,6 +24,8 @@ pub const LONG_DELAY: Duration = Duration::from_millis(30);
 /// Mean wake-up delay that counts as a disturbance: ten times that of an idle machine. A packet
 /// that needs several wake-ups has the sum of their delays.
 const LONG_MEAN_DELAY: Duration = Duration::from_millis(1);
+/// Share of a CPU's time, 0 to 1, that counts as a disturbance if the hypervisor took more.
+const STEAL: f64 = 0.04;
 
 /// A time or a rate outside of its limits.
 #[derive(Debug)]
@@ -50,7 +53,8 @@ pub fn expect(holds: bool, message: impl Display) -> Result<(), Off> {
 ///
 /// A run checks its times and rates with [`expect`]. If a value is outside of its limits and this
 /// process lost a CPU during the run, the measurement is repeated, at most twice. Lost means: for
-/// 30 ms or more at a time, or for 1 ms or more per wake-up on average.
+/// 30 ms or more at a time, for 1 ms or more per wake-up on average, or to the hypervisor for more
+/// than 4 % of the time.
 /// Each repeat is printed and appended to the file that [`REPEATS`] names. A run asserts counts,
 /// order and structure itself: a panic is never repeated.
 ///
@@ -97,17 +101,18 @@ fn measured_by<T>(
     }
 }
 
-/// The wake-up delays on a CPU.
+/// The wake-up delays on a CPU, and the share of its time that the hypervisor took, 0 to 1.
 #[derive(Clone, Copy, Debug)]
 struct Delays {
     cpu: usize,
     longest: Duration,
     mean: Duration,
+    steal: f64,
 }
 
 impl Delays {
     fn are_disturbance(&self) -> bool {
-        self.longest >= LONG_DELAY || self.mean >= LONG_MEAN_DELAY
+        self.longest >= LONG_DELAY || self.mean >= LONG_MEAN_DELAY || self.steal > STEAL
     }
 }
 
@@ -117,8 +122,9 @@ impl Display for Delays {
         let mean = self.mean.as_secs_f64() * 1e3;
         write!(
             f,
-            "CPU {} was unavailable for {longest} ms ({mean:.1} ms per wake-up)",
-            self.cpu
+            "CPU {} was unavailable for {longest} ms ({mean:.1} ms per wake-up, {:.0} % stolen)",
+            self.cpu,
+            self.steal * 100.0
         )
     }
 }
@@ -127,6 +133,7 @@ impl Display for Delays {
 struct Watch {
     over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<Delays>>,
+    before: CpuTimes,
 }
 
 impl Watch {
@@ -139,14 +146,22 @@ impl Watch {
             thread::spawn(move || measure_delays(cpu, &over))
         });
         let threads = threads.collect();
-        Self { over, threads }
+        let before = CpuTimes::read().expect("the times of the CPUs");
+        Self { over, threads, before }
     }
 
     /// The delays on the most disturbed CPU, if they are a disturbance.
     fn disturbance(mut self) -> Option<Delays> {
         self.over.store(true, Ordering::Relaxed);
         let delays = self.threads.drain(..).map(|thread| thread.join().expect("watches"));
+        let passed = CpuTimes::read().expect("the times of the CPUs").since(&self.before);
+        let with_steal = |delays: Delays| {
+            let time = u32::try_from(delays.cpu).ok().and_then(|cpu| passed.cpu(cpu));
+            let steal = time.and_then(|time| time.fraction(time.steal)).unwrap_or(0.0);
+            Delays { steal, ..delays }
+        };
         delays
+            .map(with_steal)
             .filter(Delays::are_disturbance)
             .max_by_key(|delays| delays.longest)
     }
@@ -177,6 +192,7 @@ fn measure_delays(cpu: usize, over: &AtomicBool) -> Delays {
         cpu,
         longest,
         mean: sum / count.max(1),
+        steal: 0.0,
     }
 }
 

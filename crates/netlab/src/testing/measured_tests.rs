@@ -8,6 +8,7 @@ const DISTURBANCE: Delays = Delays {
     cpu: 3,
     longest: LONG_DELAY,
     mean: Duration::from_micros(100),
+    steal: 0.0,
 };
 
 /// Runs a measurement whose first `off` runs are outside of their limits. Returns the number of
@@ -26,7 +27,7 @@ fn runs(off: u32, is_disturbed: bool) -> (u32, Vec<String>, Result<u32, String>)
 #[test]
 fn repeats_disturbed_run_twice_at_most() {
     assert_eq!(runs(0, true), (1, vec![], Ok(1)));
-    let delays = "CPU 3 was unavailable for 30 ms (0.1 ms per wake-up)";
+    let delays = "CPU 3 was unavailable for 30 ms (0.1 ms per wake-up, 0 % stolen)";
     let reasons = [1, 2].map(|run| format!("run {run} is off in detail; {delays}"));
     assert_eq!(runs(2, true), (3, reasons.to_vec(), Ok(3)));
     let (count, recorded, outcome) = runs(3, true);
@@ -59,7 +60,7 @@ fn never_repeats_after_panic() {
 }
 
 #[test]
-fn takes_one_long_or_many_short_delays_for_a_disturbance() {
+fn takes_one_long_many_short_delays_or_steal_for_a_disturbance() {
     let delays = |longest_ms, mean_us| Delays {
         longest: Duration::from_millis(longest_ms),
         mean: Duration::from_micros(mean_us),
@@ -68,6 +69,12 @@ fn takes_one_long_or_many_short_delays_for_a_disturbance() {
     assert!(delays(30, 100).are_disturbance());
     assert!(delays(8, 1000).are_disturbance());
     assert!(!delays(29, 999).are_disturbance());
+    let stolen = |steal| Delays {
+        steal,
+        ..delays(29, 999)
+    };
+    assert!(stolen(0.05).are_disturbance());
+    assert!(!stolen(0.04).are_disturbance());
 }
 
 /// The delays on a CPU on which `script` runs with real-time priority.
