@@ -152,6 +152,9 @@ Examples:
     /// Print the man page, or write those of all commands
     #[cfg(feature = "full")]
     Man(manual::ManArgs),
+    /// Print the JSON Schema of results
+    #[cfg(feature = "full")]
+    Schema(manual::SchemaArgs),
 }
 
 const RX_EXAMPLES: &str = "\

@@ -104,6 +104,8 @@ fn main() -> ExitCode {
         #[cfg(feature = "full")]
         Command::Man(args) => done(manual::man(&args)),
         #[cfg(feature = "full")]
+        Command::Schema(args) => done(manual::schema(&args)),
+        #[cfg(feature = "full")]
         Command::Top(args) => done(top::run(&args)),
         #[cfg(feature = "full")]
         Command::Trace(args) => done(trace::run(&args)),

@@ -1,4 +1,5 @@
-//! Man pages and shell completions, from the one definition of the command line.
+//! Man pages and shell completions, from the one definition of the command line, and the schemas
+//! of what commands write.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,6 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 use clap::Command;
 use clap_complete::Shell;
+use ringside_measure::{live, schema};
 
 use crate::args::Cli;
 use crate::output;
@@ -34,6 +36,31 @@ pub(crate) struct ManArgs {
     /// standard output]
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
+}
+
+/// `ringside schema`
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ringside schema > ringside.result-1.json
+  ringside schema live")]
+pub(crate) struct SchemaArgs {
+    /// What it describes: result is what --json writes, live is what a running command answers
+    #[arg(value_enum, default_value = "result")]
+    of: Schema,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Schema {
+    Result,
+    Live,
+}
+
+pub(crate) fn schema(args: &SchemaArgs) -> Result<()> {
+    output::print(match args.of {
+        Schema::Result => schema::JSON_SCHEMA,
+        Schema::Live => live::JSON_SCHEMA,
+    })
 }
 
 pub(crate) fn completions(args: &CompletionArgs) -> Result<()> {

@@ -56,6 +56,7 @@ pub const ROUNDS_FOR_INTERVAL: usize = 5;
 
 /// What one round of one variant measured.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Round {
     /// The figure, in whatever unit all rounds of all variants have; not below zero.
     pub value: f64,
@@ -73,6 +74,7 @@ impl Round {
 
 /// A figure over several rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Figure {
     /// Median of the rounds used; of an even number the mean of the middle two.
     pub median: f64,
@@ -93,6 +95,7 @@ pub struct Figure {
 
 /// A variant in proportion to the base, paired by rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Ratio {
     /// Median of the ratios.
     pub median: f64,

@@ -38,6 +38,7 @@ pub use early::WakeEarly;
 
 /// How a thread waits for a deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Waiting {
     /// Asleep until shortly before it, then spinning.

@@ -30,6 +30,7 @@ use crate::latency::Latency;
 
 /// What the application does while there is no packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Wait {
     /// Looks at the ring again and again.
@@ -42,6 +43,7 @@ pub enum Wait {
 
 /// Where the application runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Core {
     /// On the CPU that runs NAPI, and with it the XDP program.
@@ -52,6 +54,7 @@ pub enum Core {
 
 /// How deep CPUs may sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CStates {
     /// As the machine is set.

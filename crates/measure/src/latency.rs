@@ -54,6 +54,7 @@ pub struct Latency {
 /// What a [`Latency`] has seen. Percentiles are `None` where there are too few samples, see
 /// [`SAMPLES_BEYOND`].
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Summary {
     /// Number of samples; at least one.
     pub samples: u64,

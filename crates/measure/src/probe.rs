@@ -90,6 +90,7 @@ const KIND_AT: usize = 5;
 
 /// The clock that time stamps were read from. Stamps of different clocks are never subtracted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Clock {
     /// `CLOCK_REALTIME`.

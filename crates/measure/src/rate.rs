@@ -71,6 +71,7 @@ impl Span {
 
 /// The packets of one direction per second, and their bits.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Rates {
     /// Time that the rates are over, in nanoseconds: of a run from the first to the last packet.
     /// `None` in documents of versions that did not record it.

@@ -50,6 +50,7 @@ const OVERHEAD: u64 = 24;
 
 /// A class of packets and its window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Class {
     /// Priority code point, 0 to 7.
     pub pcp: u8,

@@ -82,8 +82,12 @@ pub use until::{SeriesEstimate, UntilCi};
 /// Name and version of the schema.
 pub const SCHEMA: &str = "ringside.result/1";
 
+/// JSON Schema (draft 2020-12) of a [`Document`].
+pub const JSON_SCHEMA: &str = include_str!("../schemas/ringside.result-1.json");
+
 /// A result file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Document {
     /// Always [`SCHEMA`]; reading a file of another one fails.
     pub schema: SchemaName,
@@ -153,6 +157,7 @@ impl Document {
 /// What came out: `{"run": …}`, `{"compare": …}`, `{"delay": …}`, `{"search": …}`, `{"sweep": …}`, `{"trace": …}`, `{"lab": …}`
 /// or `{"steer": …}`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// One operation, measured once.
@@ -175,6 +180,8 @@ pub enum Outcome {
 
 /// Stands for [`SCHEMA`]: no other value of the field can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(extend("const" = SCHEMA)))]
 #[serde(try_from = "String", into = "&'static str")]
 pub struct SchemaName;
 
@@ -196,5 +203,7 @@ impl TryFrom<String> for SchemaName {
     }
 }
 
+#[cfg(test)]
+mod json_schema_tests;
 #[cfg(test)]
 mod tests;

@@ -46,6 +46,7 @@ pub struct Tracker {
 
 /// What the tracker has counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Counts {
     /// Packets sent.
     pub sent: u64,

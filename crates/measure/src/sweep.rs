@@ -69,6 +69,7 @@ const GIVE_UP: u32 = 2;
 
 /// A setting and the levels that are tried. The first is the base, which the others are compared with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Knob {
     /// Its name.
     pub name: String,
@@ -179,6 +180,7 @@ impl Design {
 
 /// How the race is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Method {
     /// All configurations, to the end.

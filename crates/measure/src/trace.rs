@@ -59,6 +59,7 @@ pub use vcpu::{Scheduled, Vcpus};
 
 /// A place on a packet's way where somebody looks at the clock, in the order in which packets pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Point {
     /// When it was to be sent, by schedule.
@@ -195,6 +196,7 @@ impl Point {
 
 /// What goes on from one point of a packet's way to the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
     /// What begins at a point.

@@ -134,6 +134,7 @@ pub fn sender_lateness(result: &Outcome) -> Option<SenderLateness> {
 
 /// Why a result cannot be believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
     /// The hypervisor took more of a CPU than [`STEAL_LIMIT`].
@@ -157,6 +158,7 @@ pub enum Reason {
 
 /// A reason in words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Invalid {
     /// Which it is.
     pub reason: Reason,
@@ -166,6 +168,7 @@ pub struct Invalid {
 
 /// Whether a result can be believed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Validity {
     /// No reason was found why not.
     pub valid: bool,

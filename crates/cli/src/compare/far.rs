@@ -102,11 +102,11 @@ impl Contender<'_> {
             let rates = told.received.with_context(|| {
                 format!(
                     "{} packets came to the far end: too few, or too late, to count",
-                    told.packets.received
+                    told.packets.delivered()
                 )
             })?;
             reading.pps = rates.packets_pps;
-            reading.loss = (offered != 0).then(|| (1.0 - told.packets.received as f64 / offered as f64).max(0.0));
+            reading.loss = (offered != 0).then(|| (1.0 - told.packets.delivered() as f64 / offered as f64).max(0.0));
         }
         reading.cpus[1] = cpu(&told.cpus, self.bench.receiver_cpu());
         Ok(reading)

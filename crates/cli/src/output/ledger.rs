@@ -39,14 +39,14 @@ pub(super) fn text(out: &mut Lines, result: &RunResult) {
         format!(
             "{not_sent}{} {begin} = {} {end} + {} lost: {sum}",
             packets(ledger.sent),
-            packets(ledger.received),
+            packets(ledger.delivered()),
             packets(ledger.lost()),
         ),
     );
     for loss in ledger.losses.iter().filter(|loss| loss.count != 0) {
         out.pair(
             "lost",
-            format!("{} ({:.4} %): {}", packets(loss.count), share(loss.count), loss.name),
+            format!("{} ({:.4} %): {}", packets(loss.count), share(loss.count), loss.text),
         );
     }
     for fault in result.xdp_faults.iter().flatten() {

@@ -20,7 +20,7 @@ pub(super) fn words(far: &FarEnd) -> Vec<Sentence> {
     if let Some(run) = &far.result {
         all.push(said(format!(
             "{} of {} packets came there{}.",
-            count(run.packets.received as f64),
+            count(run.packets.delivered() as f64),
             count(run.packets.sent as f64),
             lost(run)
         )));
@@ -80,7 +80,7 @@ fn lost(run: &RunResult) -> String {
         .losses
         .iter()
         .filter(|loss| loss.count > 0)
-        .map(|loss| format!("{} lost {}", count(loss.count as f64), loss.name))
+        .map(|loss| format!("{} lost {}", count(loss.count as f64), loss.text))
         .collect();
     match losses.is_empty() {
         true => String::new(),
@@ -99,8 +99,8 @@ pub(super) fn part(far: &FarEnd) -> Markup {
                 tr { th { "interface" } td { (interface.driver.as_deref().unwrap_or("no driver name")) ", MTU " (interface.mtu_bytes) ", " (interface.rx_queues) " queues" } }
             }
             @if let Some(run) = &far.result {
-                tr { th { "came there" } td.number { (count(run.packets.received as f64)) " of " (count(run.packets.sent as f64)) } }
-                @for loss in run.packets.losses.iter().filter(|loss| loss.count > 0) { tr { th { "lost: " (loss.name) } td.number { (count(loss.count as f64)) } } }
+                tr { th { "came there" } td.number { (count(run.packets.delivered() as f64)) " of " (count(run.packets.sent as f64)) } }
+                @for loss in run.packets.losses.iter().filter(|loss| loss.count > 0) { tr { th { "lost: " (loss.text) } td.number { (count(loss.count as f64)) } } }
                 @for cpu in &run.cpus {
                     tr { th { "CPU " (cpu.cpu) } td { (format!("user {:.0} %, system {:.0} %, softirq {:.0} %, stolen {:.0} %", cpu.user_percent, cpu.system_percent, cpu.softirq_percent, cpu.steal_percent)) } }
                 }

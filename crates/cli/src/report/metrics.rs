@@ -91,7 +91,7 @@ pub(super) fn of_run(run: &RunResult) -> Vec<Metric> {
     }
     let sent = offered(run);
     if sent > 0 {
-        let lost = sent.saturating_sub(run.packets.received);
+        let lost = sent.saturating_sub(run.packets.delivered());
         all.push(Metric::new("lost", lost as f64 * 100.0 / sent as f64, Kind::Percent));
     }
     if let Some(under_load) = &run.under_load {
@@ -177,7 +177,7 @@ mod tests {
     fn packets_that_the_talker_skipped_are_not_lost() {
         let lost = |operation| {
             let mut run = RunResult::new(operation);
-            (run.packets.generated, run.packets.sent, run.packets.received) = (1_000, 900, 891);
+            (run.packets.generated, run.packets.sent, run.packets.received) = (1_000, 900, Some(891));
             let metrics = of_run(&run);
             let lost = metrics.iter().find(|metric| metric.name == "lost");
             (offered(&run), lost.expect("packets were sent").value)

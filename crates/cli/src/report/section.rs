@@ -93,8 +93,9 @@ fn ledger(run: &RunResult) -> Markup {
         div.wide { table {
             (row("to be sent", run.packets.generated, false))
             (row("sent", run.packets.sent, true))
-            @for loss in run.packets.losses.iter().filter(|loss| loss.count > 0) { (row(&format!("lost: {}", loss.name), loss.count, true)) }
-            (row("received", run.packets.received, true))
+            @for loss in run.packets.losses.iter().filter(|loss| loss.count > 0) { (row(&format!("lost: {}", loss.text), loss.count, true)) }
+            @if let Some(received) = run.packets.received { (row("received", received, true)) }
+            @if let Some(transmitted) = run.packets.transmitted { (row("left by the link", transmitted, true)) }
             tr { th { "not accounted for" } td.number { (run.unaccounted_packets) } td {} }
         } }
         @if let Some(counts) = &run.sequence {

@@ -221,11 +221,11 @@ fn how(document: &Document) -> String {
 
 fn ledger(run: &RunResult) -> Sentence {
     let ledger = &run.packets;
-    let (sent, received) = (count(ledger.sent as f64), count(ledger.received as f64));
+    let (sent, received) = (count(ledger.sent as f64), count(ledger.delivered() as f64));
     let lost = ledger.lost();
     let vanished = run.unaccounted_packets;
     match (lost, vanished) {
-        (0, 0) if ledger.sent == ledger.received => {
+        (0, 0) if ledger.sent == ledger.delivered() => {
             said(format!("No packet was lost: {sent} sent, {received} received."))
         }
         (0, 0) => said("All packets are accounted for.".to_owned()),
@@ -234,7 +234,7 @@ fn ledger(run: &RunResult) -> Sentence {
                 .losses
                 .iter()
                 .max_by_key(|loss| loss.count)
-                .map(|loss| loss.name.to_string())
+                .map(|loss| loss.text.to_string())
                 .unwrap_or_default();
             let share = units::digits(lost as f64 * 100.0 / ledger.sent.max(1) as f64);
             warned(format!(

@@ -59,7 +59,7 @@ pub(crate) fn run(args: &EchoArgs) -> Result<()> {
         Some(port.report()),
     );
     drop(port);
-    let (answered, came) = (stats.own.tx_packets, result.packets.received);
+    let (answered, came) = (stats.own.tx_packets, result.packets.delivered());
     output::finish(&args.run, vec![record], result)?;
     conclude(
         ran,

@@ -5,6 +5,7 @@ pub(super) mod ports;
 use std::time::Duration;
 
 use anyhow::Result;
+use ringside_measure::counters::LossCause;
 use ringside_measure::schema::Operation;
 use ringside_wire::ethernet::swap_macs;
 use ringside_xsk::{Burst, Error, Packet, Port, Queue, Wait};
@@ -72,12 +73,9 @@ pub(crate) fn run(args: &FwdArgs) -> Result<()> {
     // The path ends at the link that the packets leave by.
     let too_long = sent.own.tx_too_long;
     let left = received.own.rx_packets.saturating_sub(sent.own.tx_packets + too_long);
-    ledger.lose("longer than the MTU of the interface that they leave by", too_long);
-    ledger.lose(
-        "not forwarded (too short or too long to send, the link was down, or it came as the run ended)",
-        left,
-    );
-    ledger.received = 0;
+    ledger.lose(LossCause::TooLong, too_long);
+    ledger.lose(LossCause::NotForwarded, left);
+    ledger.received = None;
     leave(
         &mut ledger,
         out.as_ref().unwrap_or(&port),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use clap::Args;
-use ringside_measure::counters::Ledger;
+use ringside_measure::counters::{Ledger, LossCause};
 use ringside_measure::probe::{Clock, Kind, Probe};
 use ringside_measure::schedule::{Listener, Received, Schedule, StreamPart, Verdict, nanos};
 use ringside_measure::schema::{ArrivalStamps, Operation, QueueCounters, RunResult, ScheduleResult};
@@ -198,12 +198,10 @@ impl Heard {
         result.packets = Ledger {
             generated: counts.sent + skipped,
             sent: counts.sent,
-            received: counts.received,
+            received: Some(counts.received),
             ..Ledger::default()
         };
-        result
-            .packets
-            .lose("did not come, by the numbers of those that did", counts.lost);
+        result.packets.lose(LossCause::MissingNumber, counts.lost);
         result.sequence = Some(counts);
         result.received = rates(self.counted, self.bytes, 0, ran.received);
         account(&mut result);

@@ -14,7 +14,7 @@ pub(crate) mod tx;
 pub(crate) mod whole;
 
 use anyhow::{Result, bail};
-use ringside_measure::counters::Ledger;
+use ringside_measure::counters::{Ledger, LossCause};
 use ringside_measure::rate::{Rates, Span};
 use ringside_measure::schema::{QueueCounters, RunResult};
 use ringside_nic::{LinkState, LinkStats};
@@ -31,27 +31,24 @@ fn receive_ledger(queues: &[QueueCounters], redirected: u64, missed: u64) -> Led
     let sum = |field: fn(&QueueCounters) -> u64| queues.iter().map(field).sum::<u64>();
     let by_now = sum(|queue| queue.xdp_verdicts.map_or(0, |verdicts| verdicts.redirected_packets));
     let mut ledger = Ledger {
-        received: sum(|queue| queue.received_packets),
+        received: Some(sum(|queue| queue.received_packets)),
         ..Ledger::default()
     };
     ledger.lose(
-        "rx_dropped (no free frame in time, or too long)",
+        LossCause::RxDropped,
         sum(|queue| queue.xdp_statistics.map_or(0, |k| k.rx_dropped)),
     );
     ledger.lose(
-        "rx_ring_full",
+        LossCause::RxRingFull,
         sum(|queue| queue.xdp_statistics.map_or(0, |k| k.rx_ring_full)),
     );
-    let out = ledger.received + ledger.lost();
+    let out = ledger.delivered() + ledger.lost();
     // A program of the user's tells nothing: then what came out is all that is known.
     ledger.sent = match queues.iter().all(|queue| queue.xdp_verdicts.is_some()) {
         true => out.clamp(redirected, by_now.max(redirected)),
         false => out,
     };
-    ledger.lose(
-        "rx_missed_errors and rx_fifo_errors of the link (no room in the NIC's ring)",
-        missed,
-    );
+    ledger.lose(LossCause::RxMissed, missed);
     ledger.sent += missed;
     ledger.generated = ledger.sent;
     ledger
@@ -62,9 +59,6 @@ fn missed(before: &LinkState, after: &LinkState) -> u64 {
     let missed = |state: &LinkState| state.stats.rx_missed_errors.wrapping_add(state.stats.rx_fifo_errors);
     missed(after).wrapping_sub(missed(before))
 }
-
-/// Packets that a link which was down has not taken until the run ended.
-const NOT_TAKEN: &str = "left on the TX ring at the end (the link was down)";
 
 /// Everything that was put on the TX rings left by the link or was counted as lost.
 ///
@@ -82,27 +76,26 @@ fn transmit_ledger(queues: &[QueueCounters], in_flight: u64, before: &LinkState,
     let mut ledger = Ledger {
         generated: sent,
         sent,
-        received: 0,
-        losses: Vec::new(),
+        ..Ledger::default()
     };
     ledger.lose(
-        "tx_invalid_descs",
+        LossCause::TxInvalidDescs,
         sum(|queue| queue.xdp_statistics.map_or(0, |k| k.tx_invalid_descs)),
     );
-    ledger.lose(
-        "dropped by the link on the way out",
-        dropped.min(sent - ledger.lost().min(sent)),
-    );
-    ledger.received = left.min(sent - ledger.lost());
-    let not_back = in_flight.min(sent - ledger.lost() - ledger.received);
-    ledger.lose(
-        after.map_or("in flight when the interface was removed", |_| NOT_TAKEN),
-        not_back,
-    );
+    ledger.lose(LossCause::LinkTxDropped, dropped.min(sent - ledger.lost().min(sent)));
+    let left = left.min(sent - ledger.lost());
+    ledger.transmitted = Some(left);
+    let not_back = in_flight.min(sent - ledger.lost() - left);
+    let cause = match after {
+        Some(_) => LossCause::LeftOnTxRing,
+        None => LossCause::InterfaceRemoved,
+    };
+    ledger.lose(cause, not_back);
     ledger
 }
 
-/// Of `sent` packets that were put on a port's TX rings those that left by its link are received, and the others lost.
+/// Of `sent` packets that were put on a port's TX rings those that left by its link are
+/// transmitted, and the others lost.
 fn leave(ledger: &mut Ledger, port: &Port, sent: u64, before: &LinkState, after: &LinkState) {
     let passed = |field: fn(&LinkStats) -> u64| field(&after.stats).wrapping_sub(field(&before.stats));
     let dropped = passed(|stats| stats.tx_dropped).min(sent);
@@ -110,9 +103,9 @@ fn leave(ledger: &mut Ledger, port: &Port, sent: u64, before: &LinkState, after:
     let not_taken = (sent - dropped)
         .saturating_sub(passed(|stats| stats.tx_packets))
         .min(session::in_flight(port));
-    ledger.received += sent - dropped - not_taken;
-    ledger.lose("dropped by the link on the way out", dropped);
-    ledger.lose(NOT_TAKEN, not_taken);
+    *ledger.transmitted.get_or_insert(0) += sent - dropped - not_taken;
+    ledger.lose(LossCause::LinkTxDropped, dropped);
+    ledger.lose(LossCause::LeftOnTxRing, not_taken);
 }
 
 /// What no counter explains, into the result.

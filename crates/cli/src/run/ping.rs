@@ -7,7 +7,7 @@ pub(crate) mod table;
 mod under_load;
 
 use anyhow::{Result, bail};
-use ringside_measure::counters::Ledger;
+use ringside_measure::counters::{Ledger, LossCause};
 use ringside_measure::probe::{HEADER_LEN, STAMPED_LEN};
 use ringside_measure::schema::{Operation, QueueCounters, XdpStatistics};
 use ringside_measure::sequence::Counts;
@@ -209,42 +209,36 @@ fn known_losses(
     before: &LinkState,
     after: &LinkState,
     invalid: u64,
-) -> Vec<(&'static str, u64)> {
+) -> Vec<(LossCause, u64)> {
     let kernel = |field: fn(&XdpStatistics) -> u64| {
         let counters = queues.iter().filter_map(|queue| queue.xdp_statistics.as_ref());
         counters.map(field).sum::<u64>()
     };
     let dropped = after.stats.tx_dropped.wrapping_sub(before.stats.tx_dropped);
     vec![
-        ("tx_invalid_descs", kernel(|k| k.tx_invalid_descs)),
-        ("dropped by the link on the way out", dropped),
-        (
-            "answers: rx_dropped (no free frame in time, or too long)",
-            kernel(|k| k.rx_dropped),
-        ),
-        ("answers: rx_ring_full", kernel(|k| k.rx_ring_full)),
-        ("answers: wrong UDP checksum", invalid),
+        (LossCause::TxInvalidDescs, kernel(|k| k.tx_invalid_descs)),
+        (LossCause::LinkTxDropped, dropped),
+        (LossCause::AnswerRxDropped, kernel(|k| k.rx_dropped)),
+        (LossCause::AnswerRxRingFull, kernel(|k| k.rx_ring_full)),
+        (LossCause::AnswerBadChecksum, invalid),
     ]
 }
 
-/// The loss of those of which no counter here tells more.
-pub(crate) const NO_ANSWER: &str = "no answer";
-
 /// Each probe was answered or lost. What this host's counters know is said first; they may know of others' packets, too, so
 /// no more is put down to them than was lost.
-fn ledger(counts: &Counts, unsent: u64, known: Vec<(&'static str, u64)>) -> Ledger {
+fn ledger(counts: &Counts, unsent: u64, known: Vec<(LossCause, u64)>) -> Ledger {
     let mut ledger = Ledger {
         generated: counts.sent + unsent,
         sent: counts.sent,
-        received: counts.received,
-        losses: Vec::new(),
+        received: Some(counts.received),
+        ..Ledger::default()
     };
     let mut left = counts.lost;
-    for (name, count) in known {
-        ledger.lose(name, count.min(left));
+    for (cause, count) in known {
+        ledger.lose(cause, count.min(left));
         left -= count.min(left);
     }
-    ledger.lose(NO_ANSWER, left);
+    ledger.lose(LossCause::NoAnswer, left);
     ledger
 }
 

@@ -62,7 +62,7 @@ pub(crate) fn run(args: &RxArgs) -> Result<()> {
         .map(ringside_xsk::QueueCounters::packets)
         .sum();
     drop(port);
-    let got = result.packets.received;
+    let got = result.packets.delivered();
     output::finish(&args.run, vec![record], result)?;
     let hint = if source.is_foreign() {
         format!(

@@ -101,7 +101,7 @@ impl Turn {
     pub(super) fn finish(mut self, frame_bytes: u64) -> (RunResult, Option<String>) {
         let joined = self.join();
         let mut result = RunResult::new(Operation::Rx);
-        result.packets.received = self.count();
+        result.packets.received = Some(self.count());
         result.frame_bytes = Some(frame_bytes);
         match joined {
             Ok(Some(slot)) => {

@@ -4,7 +4,7 @@ use anyhow::{Result, anyhow};
 use std::time::Duration;
 
 use ringside_measure::control::{FarVia, Start, Work};
-use ringside_measure::counters::Ledger;
+use ringside_measure::counters::{Ledger, LossCause};
 use ringside_measure::schema::{self, FarEnd};
 use ringside_wire::flow::UdpFlow;
 use ringside_xsk::{Mode, Path};
@@ -12,12 +12,7 @@ use ringside_xsk::{Mode, Path};
 use super::{Clocks, Far, OneWay, RemoteArgs};
 use crate::args::{PingArgs, RunArgs};
 use crate::output::{mode_name, note};
-use crate::run::ping::NO_ANSWER;
 use crate::session::nanos;
-
-/// Names of losses.
-pub(super) const THERE: &str = "on the way there";
-pub(super) const ABOVE_RATE: &str = "above the rate that the server allows";
 
 impl PingArgs {
     /// What a ping asks the far end for; `turns` is how long it takes with load in turns.
@@ -106,23 +101,24 @@ pub(crate) fn finish(far: Far, sent_packets: u64, one_way: Option<&OneWay>, read
 /// What was put down as "no answer" is told apart, by what the far end has counted.
 pub(crate) fn tell_apart(packets: &mut Ledger, far: &FarEnd) {
     let Some(there) = &far.result else { return };
-    let Some(at) = packets.losses.iter().position(|loss| loss.name == NO_ANSWER) else {
+    let Some(at) = packets
+        .losses
+        .iter()
+        .position(|loss| loss.id == LossCause::NoAnswer.id())
+    else {
         return;
     };
     let mut left = packets.losses.remove(at).count;
-    let of = |ledger: &Ledger, name: &str| {
-        let named = ledger.losses.iter().filter(|loss| loss.name.starts_with(name));
-        named.map(|loss| loss.count).sum::<u64>()
-    };
     // What has not left this host has not come there either.
-    let not_left = of(packets, "tx_") + of(packets, "dropped by the link on the way out");
-    for (name, count) in [
-        (ABOVE_RATE, of(&there.packets, ABOVE_RATE)),
-        (THERE, of(&there.packets, THERE).saturating_sub(not_left)),
-        ("on the way back", u64::MAX),
+    let not_left = packets.lost_by(LossCause::TxInvalidDescs) + packets.lost_by(LossCause::LinkTxDropped);
+    let there = |cause| there.packets.lost_by(cause);
+    for (cause, count) in [
+        (LossCause::AboveServerRate, there(LossCause::AboveServerRate)),
+        (LossCause::WayThere, there(LossCause::WayThere).saturating_sub(not_left)),
+        (LossCause::WayBack, u64::MAX),
     ] {
         let count = count.min(left);
-        packets.lose(name, count);
+        packets.lose(cause, count);
         left -= count;
     }
 }

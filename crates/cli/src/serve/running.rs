@@ -4,13 +4,12 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use ringside_measure::control::{FarVia, Start, Work};
-use ringside_measure::counters::Ledger;
+use ringside_measure::counters::{Ledger, LossCause};
 use ringside_measure::rate::Rates;
 use ringside_measure::schema::{FarEnd, Interval, Operation, RunResult};
 use ringside_nic::host::CpuTimes;
 
 use super::board::{Entry, Session, Totals};
-use super::near::{ABOVE_RATE, THERE};
 use super::udp;
 use crate::clock::now_ns;
 use crate::output::note;
@@ -111,15 +110,15 @@ impl Running {
         let mut packets = Ledger {
             generated: sent,
             sent,
-            received: totals.received,
-            losses: Vec::new(),
+            received: Some(totals.received),
+            ..Ledger::default()
         };
         let missing = sent.saturating_sub(totals.received);
         let above = totals.above_rate.min(missing);
         if above != 0 {
-            packets.lose(ABOVE_RATE, above);
+            packets.lose(LossCause::AboveServerRate, above);
         }
-        packets.lose(THERE, missing - above);
+        packets.lose(LossCause::WayThere, missing - above);
         let mean = totals.ip_bytes.checked_div(totals.received).unwrap_or(0) + 14;
         let unaccounted_packets = i64::try_from(packets.difference()).unwrap_or(0);
         let result = RunResult {

@@ -43,7 +43,7 @@ pub(crate) fn text(far: &FarEnd) -> String {
             "",
             &format!(
                 "{} of {} packets came there",
-                number(packets.received),
+                number(packets.delivered()),
                 number(packets.sent)
             ),
         );

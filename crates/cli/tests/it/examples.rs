@@ -51,7 +51,7 @@ const COVERED: [&[&str]; 6] = [
     &["tx", "ping", "talker"],
     &["search", "impair", "compare", "sweep", "trace"],
     &["delay", "tune", "top", "caps", "doctor"],
-    &["report", "completions", "man"],
+    &["report", "completions", "man", "schema"],
     &["serve"],
 ];
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::common::{
     Done, PATIENCE, Row, Running, assert_clean, assert_reconciles, row_with, run, start, start_receiver, wire,
 };
+use ringside_measure::counters::LossCause;
 use ringside_measure::schema::{ImpairedDirection, Outcome, RunResult};
 use ringside_measure::sequence::Counts;
 use ringside_netlab::testing::{LONG_DELAY, expect, is_root, measured};
@@ -78,15 +79,6 @@ fn ping(tag: &str, options: &str, ping: &str) -> (Done, RunResult) {
     (pinged, boxed)
 }
 
-/// Losses whose names begin so.
-fn lost(result: &RunResult, name: &str) -> u64 {
-    let losses = result.packets.losses.iter();
-    losses
-        .filter(|loss| loss.name.starts_with(name))
-        .map(|loss| loss.count)
-        .sum()
-}
-
 fn mac(row: &Row) -> String {
     row.right.b.mac.map(|byte| format!("{byte:02x}")).join(":")
 }
@@ -133,7 +125,7 @@ fn lost_is_what_was_dropped() {
         assert_eq!(seen.lost, there.counts.dropped + back.counts.dropped, "{options}");
         assert!(seen.lost > 10, "{options}: {seen:?}");
         assert_eq!((seen.duplicated, seen.reordered), (0, 0), "{options}");
-        assert_eq!(lost(&boxed, "lost on purpose"), seen.lost);
+        assert_eq!(boxed.packets.lost_by(LossCause::Impairment), seen.lost);
     }
 }
 
@@ -319,7 +311,9 @@ fn a_rate_lets_through_what_it_says() {
     assert_reconciles(&received);
     let there = directions(&boxed)[0].counts;
     // A box that gets no CPU for long loses some at its socket, and says so.
-    assert_eq!(there.offered + lost(&boxed, "rx_"), sent.packets.received);
+    let refused = [LossCause::RxDropped, LossCause::RxRingFull, LossCause::RxMissed];
+    let refused: u64 = refused.iter().map(|cause| boxed.packets.lost_by(*cause)).sum();
+    assert_eq!(there.offered + refused, sent.packets.delivered());
     assert_eq!(received.packets.sent, there.passed);
     assert_eq!(there.passed + there.queue_dropped, there.offered);
     assert!(there.queue_dropped > 0, "{there:?}");
@@ -367,7 +361,7 @@ fn held_packets_that_no_longer_fit_are_dropped() {
     assert_reconciles(&result);
     let there = directions(&result)[0];
     assert_eq!((there.too_long_packets, there.left_packets), (20, 0), "{there:#?}");
-    assert_eq!(result.packets.received, 10, "{result:#?}");
+    assert_eq!(result.packets.delivered(), 10, "{result:#?}");
 }
 
 /// A search finds the rate of the box: never more than it lets through.

@@ -81,8 +81,8 @@ fn tx_to_rx() {
                 let (sent, got) = (sent.result(), got.result());
                 assert_reconciles(&sent);
                 assert_reconciles(&got);
-                assert_eq!((sent.packets.received, sent.frame_bytes), (500, Some(size as u64)));
-                assert_eq!(got.packets.received, 500, "{mode} {options} {size}: {got:#?}");
+                assert_eq!((sent.packets.delivered(), sent.frame_bytes), (500, Some(size as u64)));
+                assert_eq!(got.packets.delivered(), 500, "{mode} {options} {size}: {got:#?}");
                 #[allow(clippy::cast_precision_loss, reason = "small")]
                 let expected = size as f64;
                 assert!((mean_size(&got) - expected).abs() < 1.0, "{mode} {options}: {got:#?}");
@@ -149,7 +149,7 @@ fn ping_and_echo() {
             );
             let result = echo.interrupt().good().result();
             assert_reconciles(&result);
-            assert_eq!(result.packets.received, 405, "{mode} {options}: {result:#?}");
+            assert_eq!(result.packets.delivered(), 405, "{mode} {options}: {result:#?}");
         }
     }
     assert_clean(&lab.b);
@@ -228,7 +228,7 @@ fn fwd_to_a_second_interface() {
                     frames.len()
                 );
                 assert_eq!(told(&done), (frame_size(options), true));
-                assert_eq!((result.packets.received, losses(&result)), (frames.len() as u64, 0));
+                assert_eq!((result.packets.delivered(), losses(&result)), (frames.len() as u64, 0));
                 assert_reconciles(&result);
             }
         }
@@ -257,7 +257,7 @@ fn fwd_to_a_link_with_a_smaller_mtu() {
         let result = fwd.interrupt().good().result();
         assert_reconciles(&result);
         assert_eq!(
-            (result.packets.received, losses(&result)),
+            (result.packets.delivered(), losses(&result)),
             (200, 100),
             "{with}: {result:#?}"
         );
@@ -339,7 +339,7 @@ fn more_frames_than_the_kernel_sends_as_one() {
         let rx = start_receiver(&lab.b, "rx {} --touch --multi-buffer --frames 4096 --json");
         run(&lab.a, &format!("{tx} --size {room} --count 20 --rate 1000")).good();
         let result = rx.interrupt().good().result();
-        assert_eq!(result.packets.received, 20, "{result:#?}");
+        assert_eq!(result.packets.delivered(), 20, "{result:#?}");
         assert!((mean_size(&result) - f64::from(room)).abs() < 1.0, "{result:#?}");
         room
     };

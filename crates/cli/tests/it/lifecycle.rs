@@ -337,12 +337,12 @@ fn sizes_at_the_edge() {
         let sum = |count: fn(&RunResult) -> u64| pings.iter().map(count).sum::<u64>();
         assert_eq!(
             sum(|ping| ping.packets.sent) + tx.packets.sent,
-            echo.packets.received + losses(&echo) + (after[0] - before[0]),
+            echo.packets.delivered() + losses(&echo) + (after[0] - before[0]),
             "{more}: {pings:#?} {tx:#?} {echo:#?}"
         );
         assert_eq!(
             echo.queues.iter().map(|queue| queue.sent_packets).sum::<u64>(),
-            sum(|ping| ping.packets.received + dropped_by_sockets(ping)) + (after[1] - before[1]),
+            sum(|ping| ping.packets.delivered() + dropped_by_sockets(ping)) + (after[1] - before[1]),
             "{more}: {pings:#?} {echo:#?}"
         );
     }

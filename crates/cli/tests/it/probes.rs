@@ -366,7 +366,7 @@ fn echo_answers_ping_of_iputils_and_the_kernel_answers_arp() {
         let answers: u64 = result.queues.iter().map(|queue| queue.sent_packets).sum();
         assert_eq!(answers, 2 * (5 + 3) + 5, "{result:#?}");
         // It took them from the interface all the same.
-        assert_eq!(result.packets.received, answers + 2 * 3, "{result:#?}");
+        assert_eq!(result.packets.delivered(), answers + 2 * 3, "{result:#?}");
         assert_reconciles(&result);
         let neighbours: u64 = result
             .queues

@@ -11,7 +11,7 @@ fn nothing_reconciles_with_nothing() {
 fn more_received_than_sent_shows() {
     let ledger = Ledger {
         sent: 5,
-        received: 8,
+        received: Some(8),
         ..Ledger::default()
     };
     assert_eq!(ledger.difference(), -3);
@@ -19,11 +19,11 @@ fn more_received_than_sent_shows() {
 }
 
 #[test]
-fn one_name_is_one_line() {
+fn one_cause_is_one_line() {
     let mut ledger = Ledger::default();
-    ledger.lose("a", 1);
-    ledger.lose(String::from("b"), 2);
-    ledger.lose("a", 3);
+    ledger.lose(LossCause::RxRingFull, 1);
+    ledger.lose(LossCause::RxDropped, 2);
+    ledger.lose(LossCause::RxRingFull, 3);
     assert_eq!(ledger.losses.len(), 2);
     assert_eq!(ledger.losses[0].count, 4);
     assert_eq!(ledger.lost(), 6);
@@ -33,9 +33,10 @@ fn one_name_is_one_line() {
 fn the_largest_counts() {
     let ledger = Ledger {
         sent: 0,
-        received: u64::MAX,
+        received: Some(u64::MAX),
         losses: vec![Loss {
-            name: "x".into(),
+            id: "x".into(),
+            text: "x".into(),
             count: u64::MAX,
         }],
         ..Ledger::default()
@@ -52,4 +53,43 @@ fn what_was_not_sent_is_known() {
     };
     assert_eq!(ledger(5, 3).not_sent(), 2);
     assert_eq!(ledger(3, 5).not_sent(), 0);
+}
+
+#[test]
+fn identifiers_of_causes_are_unique_words() {
+    let mut ids: Vec<_> = LossCause::ALL.iter().map(|cause| cause.id()).collect();
+    let is_word = |id: &&str| id.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+    assert!(ids.iter().all(is_word));
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), LossCause::ALL.len());
+}
+
+#[test]
+fn paths_add_up_to_one() {
+    let mut both = Ledger::default();
+    for (received, lost) in [(7, 3), (5, 1)] {
+        let mut one = Ledger {
+            generated: 12,
+            sent: received + lost,
+            received: Some(received),
+            ..Ledger::default()
+        };
+        one.lose(LossCause::RxRingFull, lost);
+        both.merge(one);
+    }
+    assert_eq!((both.generated, both.sent, both.delivered()), (24, 16, 12));
+    assert_eq!((both.transmitted, both.losses.len()), (None, 1));
+    assert_eq!(both.lost_by(LossCause::RxRingFull), 4);
+    assert!(both.reconciles());
+}
+
+#[test]
+fn docs_list_each_cause() {
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/tool.md");
+    let docs = std::fs::read_to_string(docs).unwrap();
+    for cause in LossCause::ALL {
+        let row = format!("| `{}` | ", cause.id());
+        assert!(docs.contains(&row), "{row}");
+    }
 }

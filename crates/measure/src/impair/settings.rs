@@ -53,6 +53,7 @@ impl Default for Settings {
 ///
 /// `offered` = `dropped` + `queue_dropped` + `overflowed` + `passed` + those still held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Counts {
     /// Packets that came.
     #[serde(rename = "offered_packets")]

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Jitter, by two definitions that give different numbers: a figure without its formula is none.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Jitter {
     /// Smoothed interarrival jitter of RFC 3550 §6.4.1: `J += (|D| − J) / 16`, with D the change of
     /// the time under way between packets that arrive one after the other. It tells about the last

@@ -7,6 +7,7 @@ use crate::probe::Clock;
 
 /// When packets left, against when they were handed over.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TxStampsResult {
     /// The clock of the stamps.
     pub clock: Clock,
@@ -50,6 +51,7 @@ impl TxStampsResult {
 
 /// Who filled in the packets' checksums, which were sent in part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ChecksumBy {
     /// The device.
@@ -62,6 +64,7 @@ pub enum ChecksumBy {
 
 /// Through what a cyclic sender sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Via {
     /// An XDP socket.
@@ -73,6 +76,7 @@ pub enum Via {
 
 /// Times at which packets were to be sent, and not before.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LaunchResult {
     /// From the deadline, at which a packet is handed over, to its launch time.
     pub lead_ns: u64,
@@ -84,6 +88,7 @@ pub struct LaunchResult {
 
 /// Who keeps to a launch time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LaunchBy {
     /// The device.

@@ -7,6 +7,7 @@ use crate::compare::{Figure, Ratio, Round};
 
 /// A comparison: one table for each operation and size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CompareResult {
     /// How often each variant ran.
     pub rounds: u32,
@@ -26,6 +27,7 @@ pub struct CompareResult {
 
 /// The variants of one operation on the same path with the same size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Table {
     /// What was done.
     pub operation: Operation,
@@ -79,6 +81,7 @@ impl Table {
 
 /// The round trips of a variant while something loads its path. Figures are as those of a [`Variant`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LoadedVariant {
     /// Name of the variant.
     pub name: String,
@@ -106,6 +109,7 @@ pub struct LoadedVariant {
 
 /// A variant that took part twice, under two names, in proportion to itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AaRatio {
     /// Name of the variant.
     pub name: String,
@@ -121,6 +125,7 @@ pub struct AaRatio {
 /// in each round, `max` of it the longest of all rounds. A percentile is told only by rounds with samples enough for it:
 /// `rounds_used` says by how many.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Variant {
     /// Its name.
     pub name: String,

@@ -11,6 +11,7 @@ use crate::probe::Clock;
 
 /// Delays from the XDP program, in the software interrupt, to the application's dequeue.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DelayResult {
     /// The clock of both stamps.
     pub clock: Clock,
@@ -33,6 +34,7 @@ pub struct DelayResult {
 
 /// The price of a reading.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ClockRead {
     /// Readings that were made to find it.
     pub reads: u64,
@@ -44,6 +46,7 @@ pub struct ClockRead {
 
 /// One way to wait, in one place, with CPUs that sleep or do not.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DelayCell {
     /// What the application did while there was no packet.
     pub wait: Wait,
@@ -110,6 +113,7 @@ impl DelayCell {
 
 /// One turn of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DelayTurn {
     /// Samples of it.
     pub samples: u64,
@@ -125,6 +129,7 @@ pub struct DelayTurn {
 
 /// What became of an idle state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct IdleUse {
     /// Its name.
     pub name: String,

@@ -10,7 +10,7 @@ use super::{
     TxStampsResult, UnavailableLevel, UntilCi, XdpStatistics, XdpVerdicts,
 };
 use crate::compare::STEAL_LIMIT;
-use crate::counters::Ledger;
+use crate::counters::{Ledger, LossCause};
 use crate::cycle::{Cycle, Waiting};
 use crate::delay::{CStates, Core, Delays, Stamps, Wait};
 use crate::latency::{Latency, RttRecorder};
@@ -40,10 +40,10 @@ pub(crate) fn example() -> Document {
     let mut packets = Ledger {
         generated: 25,
         sent: 25,
-        received: 24,
-        losses: Vec::new(),
+        received: Some(24),
+        ..Ledger::default()
     };
-    packets.lose("rx_ring_full", 1);
+    packets.lose(LossCause::RxRingFull, 1);
     let run = RunResult {
         operation: Operation::Ping,
         duration_ns: 25_000_000,

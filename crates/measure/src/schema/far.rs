@@ -6,6 +6,7 @@ use super::{ClockState, Interface, LatencyResult, RunResult, SteerResult, System
 
 /// What the other end was and what it counted. No addresses: results are shared.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FarEnd {
     /// Version of the tool there.
     pub tool_version: String,
@@ -50,6 +51,7 @@ pub struct FarEnd {
 
 /// Why two clocks can be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ClockBasis {
     /// Both ends run on one kernel and read one clock.
@@ -60,6 +62,7 @@ pub enum ClockBasis {
 
 /// The far end's clock less this one's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ClockOffset {
     /// Why the times of both can be compared.
     pub basis: ClockBasis,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// What the packets' hints were, struct by struct.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HintsResult {
     /// The structs that the program can write, by id; those that no packet had, too.
     pub layouts: Vec<LayoutHints>,
@@ -20,6 +21,7 @@ pub struct HintsResult {
 
 /// Who stamped the packets, and what the NIC's driver told about them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NicHints {
     /// The XDP program was loaded for the device and asked its driver.
     pub device_bound: bool,
@@ -39,6 +41,7 @@ pub struct NicHints {
 
 /// Stamps of one source.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StampCount {
     /// `hardware`, `xdp` or `application`.
     pub source: String,
@@ -54,6 +57,7 @@ pub struct StampCount {
 
 /// Hashes of flows.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HashHints {
     /// Packets that had one.
     pub packets: u64,
@@ -67,6 +71,7 @@ pub struct HashHints {
 
 /// One kind of hash.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HashTypeCount {
     /// Such as `L4 IPv4 UDP`.
     pub name: String,
@@ -78,6 +83,7 @@ pub struct HashTypeCount {
 
 /// VLAN tags that the NIC took off.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct VlanHints {
     /// Packets that had one.
     pub packets: u64,
@@ -89,6 +95,7 @@ pub struct VlanHints {
 
 /// One VLAN tag.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct VlanCount {
     /// Ethernet type of the tag: 33024 is 802.1Q, 34984 is 802.1ad.
     pub protocol: u16,
@@ -104,6 +111,7 @@ pub struct VlanCount {
 
 /// One struct.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LayoutHints {
     /// Its name.
     pub name: String,
@@ -119,6 +127,7 @@ pub struct LayoutHints {
 
 /// One field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FieldHints {
     /// Its name, with those of the structs around it.
     pub name: String,
@@ -138,6 +147,7 @@ pub struct FieldHints {
 
 /// An integer, with a sign or without.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Number {
     /// Without.

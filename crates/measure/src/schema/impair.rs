@@ -7,6 +7,7 @@ use crate::latency::Summary;
 
 /// A path that was made worse on purpose.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ImpairResult {
     /// The seed: the same one, with the same packets, does the same again.
     pub seed: u64,
@@ -18,6 +19,7 @@ pub struct ImpairResult {
 
 /// What was done to the packets of one direction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ImpairedDirection {
     /// The interface that they came in at.
     pub from: String,

@@ -10,6 +10,7 @@ use crate::sequence::Counts;
 
 /// The matrix of a lab: path × {idle, loaded} × {round trip, one way}.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LabResult {
     /// What the lab file calls itself.
     pub title: String,
@@ -43,6 +44,7 @@ pub struct LabResult {
 
 /// A guest that ended in a turn and was started again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LabRestart {
     /// Name of the guest; with several NICs, of the first one.
     pub guest: String,
@@ -54,6 +56,7 @@ pub struct LabRestart {
 
 /// A host or a guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LabMachine {
     /// Its name.
     pub name: String,
@@ -74,6 +77,7 @@ pub struct LabMachine {
 
 /// One path under one condition, by one kind of time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LabCell {
     /// Name of the path: of the probe in the lab file.
     pub path: String,
@@ -132,6 +136,7 @@ pub struct LabCell {
 
 /// A class of a schedule under one condition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LabSchedule {
     /// The class.
     #[serde(flatten)]
@@ -165,6 +170,7 @@ pub struct LabSchedule {
 
 /// The clocks of both ends of a schedule.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LabClocks {
     /// How far CLOCK_TAI of either may be off at the most, where the lab file asks for that.
     pub most_offset_ns: Option<u64>,
@@ -184,6 +190,7 @@ pub struct LabClocks {
 
 /// From when on a class's windows are counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LabWindows {
     /// When they begin by the sender's clock, which is the receiver's, or is known to `clock.uncertainty_ns`.
@@ -204,6 +211,7 @@ impl LabWindows {
 
 /// An end that was steered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LabSteering {
     /// Name of the steering in the lab file.
     pub name: String,
@@ -216,6 +224,7 @@ pub struct LabSteering {
 
 /// Where the time of packets went on a path under one condition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LabStages {
     /// Name of the path: of the probe in the lab file.
     pub path: String,
@@ -245,6 +254,7 @@ pub struct LabStages {
 
 /// How far another machine's CLOCK_MONOTONIC is ahead of this one's, by what must have been before what.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LabClock {
     /// At the end of the turn, in nanoseconds.
     pub offset_ns: i64,
@@ -264,6 +274,7 @@ pub struct LabClock {
 
 /// A load while it was on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LabLoad {
     /// Its name.
     pub name: String,
@@ -289,6 +300,7 @@ pub struct LabLoad {
 
 /// What the XDP programs of a guest's attachment redirected, and what they left to the kernel: packets of the probes and of everything else.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LabRedirected {
     /// Packets to the guest that were redirected.
     pub to_guest_packets: u64,
@@ -302,6 +314,7 @@ pub struct LabRedirected {
 
 /// What went to a guest through the device of this machine that its NIC is behind: packets of the probes and of everything else.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LabTap {
     /// In what time, in nanoseconds.
     pub time_ns: u64,
@@ -322,6 +335,7 @@ pub struct LabTap {
 
 /// What packets found waiting in a ring that they came to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LabWaiting {
     /// Packets that came.
     pub packets: u64,
@@ -335,4 +349,4 @@ pub struct LabWaiting {
 
 #[cfg(test)]
 #[path = "lab_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -1,7 +1,5 @@
 //! What a lab is written as.
 
-use serde_json::Value;
-
 use super::*;
 use crate::latency::RttRecorder;
 use crate::probe::Clock;
@@ -9,7 +7,7 @@ use crate::schema::{LatencyKind, MissingHook, check};
 use crate::validity::Rounds;
 
 /// One with everything in it.
-fn lab() -> LabResult {
+pub(crate) fn lab() -> LabResult {
     let mut times = RttRecorder::new();
     (0..30_u64).for_each(|n| times.record(n * 1_000, n * 1_000 + 5, n * 1_000 + 400 + n));
     let ratio = Ratio {
@@ -152,28 +150,9 @@ fn lab() -> LabResult {
     }
 }
 
-/// Paths of all leaves.
-fn names(value: &Value, path: &str, out: &mut Vec<String>) {
-    match value {
-        Value::Object(fields) => fields
-            .iter()
-            .for_each(|(name, value)| names(value, &format!("{path}.{name}"), out)),
-        Value::Array(items) => items
-            .iter()
-            .take(1)
-            .for_each(|item| names(item, &format!("{path}[]"), out)),
-        _ => out.push(path.to_owned()),
-    }
-}
-
 #[test]
-fn field_names_of_a_lab_stay_and_it_comes_back() {
+fn a_lab_is_sound_and_comes_back() {
     let value = serde_json::to_value(lab()).unwrap();
-    let mut found = Vec::new();
-    names(&value, "lab", &mut found);
-    found.sort();
-    let golden: Vec<&str> = include_str!("golden-lab-1.txt").lines().collect();
-    assert_eq!(found, golden);
     assert_eq!(check(&value), Ok(()));
     assert_eq!(serde_json::from_value::<LabResult>(value).unwrap(), lab());
 }

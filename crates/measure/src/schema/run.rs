@@ -17,6 +17,7 @@ use crate::sequence::Counts;
 
 /// What was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
     /// Receive and drop.
@@ -39,6 +40,7 @@ pub enum Operation {
 
 /// Figures of one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RunResult {
     /// What was done.
     pub operation: Operation,
@@ -154,6 +156,7 @@ impl RunResult {
 
 /// What XDP could not do with packets of an interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct XdpFault {
     /// Name of the interface.
     pub interface: String,
@@ -165,6 +168,7 @@ pub struct XdpFault {
 
 /// A change of a link during a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LinkChange {
     /// When it was noticed, since the start of the run: at most 50 ms late, on the way up 10 ms.
     pub at_ns: u64,
@@ -176,6 +180,7 @@ pub struct LinkChange {
 
 /// What can happen to a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LinkEvent {
     /// Switched off by an administrator.
@@ -198,6 +203,7 @@ pub enum LinkEvent {
 
 /// Which time was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LatencyKind {
     /// There and back.
@@ -219,6 +225,7 @@ impl LatencyKind {
 
 /// Times, of what, and by which clock.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LatencyResult {
     /// Which time.
     pub kind: LatencyKind,
@@ -287,6 +294,7 @@ impl LatencyResult {
 /// By how much the packets of a schedule were sent after their time. The time in which the path
 /// took no packet is not part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SenderLateness {
     /// From the time of the schedule to the sending. Packets that left in one burst have the time
     /// of the first of them.
@@ -297,6 +305,7 @@ pub struct SenderLateness {
 
 /// How well the deadlines of a cyclic transmission were kept, and by which clock.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CycleResult {
     /// The clock of the deadlines.
     pub clock: Clock,
@@ -353,6 +362,7 @@ impl CycleResult {
 
 /// Counters of one queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct QueueCounters {
     /// Name of the interface.
     pub interface: String,
@@ -378,6 +388,7 @@ pub struct QueueCounters {
 
 /// What Ringside's XDP program did with the packets of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct XdpVerdicts {
     /// Handed to the queue's socket.
     pub redirected_packets: u64,
@@ -394,6 +405,7 @@ pub struct XdpVerdicts {
 /// The six counters of `XDP_STATISTICS`, by the kernel's names
 /// (<https://elixir.bootlin.com/linux/v6.18/source/include/uapi/linux/if_xdp.h>), in packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[doc(alias = "xdp_statistics")]
 pub struct XdpStatistics {
     /// Dropped for other reasons than an invalid descriptor.
@@ -412,6 +424,7 @@ pub struct XdpStatistics {
 
 /// What one CPU did during the run, in percent of its time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CpuUse {
     /// The CPU.
     pub cpu: u32,
@@ -427,6 +440,7 @@ pub struct CpuUse {
 
 /// A piece of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Interval {
     /// Its begin, since the start of the run.
     pub start_ns: u64,

@@ -8,6 +8,7 @@ use crate::schedule::{Class, Listener, Schedule, Stream, WindowMisses};
 
 /// A schedule and its classes, as the talker or the listener saw them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ScheduleResult {
     /// Clock of the schedule.
     pub clock: Clock,
@@ -44,6 +45,7 @@ pub struct ScheduleResult {
 
 /// Who stamps a packet that comes in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ArrivalStamps {
     /// The kernel, when it took the packet from the driver.
@@ -54,6 +56,7 @@ pub enum ArrivalStamps {
 
 /// How right the clock of the schedule is.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ClockState {
     /// Somebody disciplines the kernel's clock; `None` where the kernel does not tell.
     pub kernel_is_synchronised: Option<bool>,
@@ -90,6 +93,7 @@ pub struct ClockState {
 
 /// A class.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ClassResult {
     /// As it was to be.
     #[serde(flatten)]
@@ -104,6 +108,7 @@ pub struct ClassResult {
 
 /// What was sent of a class.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ClassSent {
     /// Packets that the kernel took.
     pub sent_packets: u64,
@@ -122,6 +127,7 @@ pub struct ClassSent {
 
 /// What came of a class.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ClassReceived {
     /// Packets that came, each once.
     pub received_packets: u64,

@@ -8,6 +8,7 @@ use crate::search::{BackToBackResult, Outcome, StabilityResult, Trial};
 
 /// A search, one table for each size of packets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SearchResult {
     /// How: `mlr` or `rfc2544`.
     pub method: String,
@@ -28,6 +29,7 @@ pub struct SearchResult {
 
 /// What was found for packets of one size, or one mix.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SearchTable {
     /// Its name: bytes, or `imix`.
     pub name: String,
@@ -61,6 +63,7 @@ pub struct SearchTable {
 
 /// Losses at the lowest rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StabilityRecord {
     /// The rate, in packets per second.
     pub load_pps: u64,
@@ -90,6 +93,7 @@ impl StabilityRecord {
 
 /// The rate that was found for a loss ratio.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FoundRate {
     /// Packets that may be lost, in percent.
     pub loss_percent: f64,
@@ -111,6 +115,7 @@ pub struct FoundRate {
 
 /// Latency at one rate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LatencyAt {
     /// Percentage of the rate that was found.
     pub percent: f64,
@@ -126,6 +131,7 @@ pub struct LatencyAt {
 
 /// One trial with what came of it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TrialRecord {
     /// Packets per second that were to be sent.
     pub load_pps: u64,
@@ -158,6 +164,7 @@ impl TrialRecord {
 
 /// The longest burst that is taken whole.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct BurstRecord {
     /// Rate of the bursts, in packets per second.
     pub rate_pps: u64,
@@ -196,6 +203,7 @@ impl BurstRecord {
 
 /// The capacity of one direction, by the receiver's reports (RFC 9097). Bits are those of IP packets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CapacityRecord {
     /// The best second, as it came in; `None` where no second was whole.
     pub capacity_bps: Option<f64>,

@@ -122,14 +122,15 @@ fn ledger(fields: &Map<String, Value>) -> Result<(), String> {
     let count = |of: &Value, name: &str| of.get(name).and_then(Value::as_i64);
     if let Some(packets) = fields.get("packets")
         && let Some(told) = fields.get("unaccounted_packets").and_then(Value::as_i64)
-        && let (Some(sent), Some(received)) = (count(packets, "sent"), count(packets, "received"))
+        && let Some(sent) = count(packets, "sent")
+        && let Some(delivered) = count(packets, "received").or_else(|| count(packets, "transmitted"))
         && let Some(losses) = packets.get("losses").and_then(Value::as_array)
     {
         let lost: i64 = losses.iter().filter_map(|loss| count(loss, "count")).sum();
-        let missing = sent - received - lost;
+        let missing = sent - delivered - lost;
         if missing != told {
             return Err(format!(
-                "unaccounted_packets is {told}, and {sent} sent - {received} received - {lost} lost are {missing}"
+                "unaccounted_packets is {told}, and {sent} sent - {delivered} delivered - {lost} lost are {missing}"
             ));
         }
     }

@@ -129,7 +129,7 @@ fn a_ledger_adds_up_or_says_by_how_much_not() {
     assert!(check(&run(10, 0, 3)).is_ok() && check(&run(15, 5, 3)).is_ok());
     let error = check(&json!({ "run": run(15, 0, 3) })).unwrap_err().to_string();
     assert!(
-        error.contains("run: unaccounted_packets is 0, and 15 sent - 7 received - 3 lost are 5"),
+        error.contains("run: unaccounted_packets is 0, and 15 sent - 7 delivered - 3 lost are 5"),
         "{error}"
     );
     let error = check(&run(10, 0, 4)).unwrap_err().to_string();

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// The first three are of all CPUs together, whoever used them; `threads` says which of it was the run's own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CpuStages {
     /// Packets that the run handled: received or sent, whichever is more.
     pub packets: u64,
@@ -32,6 +33,7 @@ pub struct CpuStages {
 
 /// Nanoseconds of CPU time a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StagesPerPacket {
     /// Programs' own code.
     pub user_ns: f64,
@@ -53,6 +55,7 @@ impl CpuStages {
 
 /// What a thread used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ThreadUse {
     /// `worker 0`, `ksoftirqd/1`, `napi/eth0-8193`.
     pub name: String,
@@ -72,6 +75,7 @@ pub struct ThreadUse {
 
 /// Counts of the CPU's performance counters, all threads of the run together, in user code and in the kernel on their behalf.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PerfCounts {
     /// Cycles in user code.
     pub user_cycles: u64,

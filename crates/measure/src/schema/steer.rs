@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// What was set, what arrived where, and what is to be said of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SteerResult {
     /// The interface where packets were counted.
     pub interface: String,
@@ -41,6 +42,7 @@ pub struct SteerResult {
 
 /// Which packets a class or a rule is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum SteerFlow {
     /// A VLAN tag with this priority code point.
@@ -63,6 +65,7 @@ impl fmt::Display for SteerFlow {
 
 /// One setting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SteerSetting {
     /// On which interface.
     pub interface: String,
@@ -76,6 +79,7 @@ pub struct SteerSetting {
 
 /// A rule of the NIC.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SteerRule {
     /// Where it stands.
     pub location: u32,
@@ -87,6 +91,7 @@ pub struct SteerRule {
 
 /// A class of packets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SteerClass {
     /// Which packets.
     pub flow: SteerFlow,
@@ -102,6 +107,7 @@ pub struct SteerClass {
 
 /// Packets in one place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SteerLanding {
     /// Receive queue.
     pub queue: u32,
@@ -116,6 +122,7 @@ pub struct SteerLanding {
 
 /// Who gets packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum SteerTo {
     /// The kernel's stack, behind RPS.
@@ -136,6 +143,7 @@ impl SteerTo {
 
 /// A receive queue and its interrupt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SteerQueue {
     /// Its number.
     pub queue: u32,
@@ -155,6 +163,7 @@ pub struct SteerQueue {
 
 /// How often, on a CPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SteerCount {
     /// The CPU.
     pub cpu: u32,
@@ -164,6 +173,7 @@ pub struct SteerCount {
 
 /// What a CPU did for packets during the run, of all interfaces.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SteerCpu {
     /// The CPU.
     pub cpu: u32,
@@ -175,6 +185,7 @@ pub struct SteerCpu {
 
 /// A thread that was pinned, looked at again and again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SteerThread {
     /// Its number.
     pub id: u32,
@@ -190,6 +201,7 @@ pub struct SteerThread {
 
 /// Something to be said.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SteerSentence {
     /// Whether it is as it was asked for.
     pub right: bool,

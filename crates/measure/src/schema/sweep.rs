@@ -10,6 +10,7 @@ use crate::sweep::{Method, Verdict};
 
 /// A sweep over settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SweepResult {
     /// What was to be best, as on the command line: `rx-rate`.
     pub objective: String,
@@ -50,6 +51,7 @@ pub struct SweepResult {
 
 /// What a knob does, over all settings of the others.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct KnobResult {
     /// Its name: the option of the command line.
     pub name: String,
@@ -61,6 +63,7 @@ pub struct KnobResult {
 
 /// What a level does in proportion to the base level of its knob.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LevelResult {
     /// The level.
     pub level: String,
@@ -73,6 +76,7 @@ pub struct LevelResult {
 
 /// A level that was left out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UnavailableLevel {
     /// The knob.
     pub knob: String,
@@ -84,6 +88,7 @@ pub struct UnavailableLevel {
 
 /// A configuration in the race.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ConfigurationResult {
     /// The level of each knob.
     pub settings: BTreeMap<String, String>,
@@ -101,6 +106,7 @@ pub struct ConfigurationResult {
 
 /// What to take.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct BestResult {
     /// The level of each knob.
     pub settings: BTreeMap<String, String>,

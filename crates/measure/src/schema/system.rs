@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// The machine and its settings. The host's name is left out on purpose: results are shared.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct System {
     /// Kernel release, as `uname -r` tells.
     pub kernel_release: String,
@@ -41,6 +42,7 @@ pub struct System {
 
 /// An idle state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CState {
     /// Its name, such as `C6`.
     pub name: String,
@@ -52,6 +54,7 @@ pub struct CState {
 
 /// What the kernel says about a vulnerability.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Mitigation {
     /// Its name, such as `spectre_v2`.
     pub name: String,
@@ -61,6 +64,7 @@ pub struct Mitigation {
 
 /// A network interface as it was used.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Interface {
     /// Its name.
     pub name: String,
@@ -84,6 +88,7 @@ pub struct Interface {
 
 /// How packets get from driver to user space and back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// The NIC writes to user memory.
@@ -98,6 +103,7 @@ pub enum Mode {
 
 /// The mode obtained on one queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct QueueMode {
     /// The queue.
     pub queue: u32,

@@ -11,6 +11,7 @@ use crate::trace::{Culprit, DisturberKind, Point, Stage};
 
 /// The stages of the ways of packets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TraceResult {
     /// The clock of all stamps, in the kernel and outside.
     pub clock: Clock,
@@ -30,6 +31,7 @@ pub struct TraceResult {
 
 /// A hook that is not there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MissingHook {
     /// `tracepoint net:net_dev_queue`, `fentry __dev_direct_xmit`.
     pub hook: String,
@@ -41,6 +43,7 @@ pub struct MissingHook {
 
 /// One way of packets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TracedPath {
     /// The receiver's kind, as `--receivers` has it; `None` where others receive.
     pub receiver: Option<String>,
@@ -83,6 +86,7 @@ pub struct TracedPath {
 
 /// A stage of the way.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StageResult {
     /// From which transmission on, counted from 0.
     pub hop: u32,
@@ -109,6 +113,7 @@ pub struct StageResult {
 /// What packets took as the measuring program takes their time, from when they were to be sent until it had them or their answers: to be held against the sum of
 /// their stages, which is made of other stamps.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MeasuredWhole {
     /// Packets: those of the stages.
     pub packets: u64,
@@ -122,6 +127,7 @@ pub struct MeasuredWhole {
 
 /// What tracing costs: the time from sending to the application, or back to it, without it and with it, in turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TraceCost {
     /// Median of the medians of the turns without tracing, in nanoseconds.
     pub off_ns: Figure,
@@ -142,6 +148,7 @@ pub struct TraceCost {
 
 /// Turns that are compared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CostTurns {
     /// How many.
     pub turns: u64,
@@ -154,6 +161,7 @@ pub struct CostTurns {
 
 /// The slowest packets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SlowResult {
     /// How many: 0.1 %.
     pub packets: u64,
@@ -169,6 +177,7 @@ pub struct SlowResult {
 
 /// A stage of the slowest packets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SlowStage {
     /// From which transmission on.
     pub hop: u32,
@@ -182,6 +191,7 @@ pub struct SlowStage {
 
 /// A packet that took too long, and what went on on its CPUs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FlightRecord {
     /// The bound that it exceeded.
     pub bound_ns: u64,
@@ -199,6 +209,7 @@ pub struct FlightRecord {
 
 /// A point of a recorded packet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RecordedPoint {
     /// Since its first point.
     pub at_ns: u64,
@@ -210,6 +221,7 @@ pub struct RecordedPoint {
 
 /// Something that had a CPU meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RecordedEvent {
     /// Since the packet's first point; below zero: before it.
     pub from_ns: i64,

@@ -9,6 +9,7 @@ use crate::sequence::Counts;
 
 /// Round trips of one flow of probes under several conditions, in turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UnderLoadResult {
     /// How often each condition had its turn.
     pub rounds: u32,
@@ -20,6 +21,7 @@ pub struct UnderLoadResult {
 
 /// What loads the path while probes are on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LoadKind {
     /// Nothing but the probes.
@@ -32,6 +34,7 @@ pub enum LoadKind {
 
 /// What probes met under one condition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LoadCondition {
     /// What loaded the path.
     pub kind: LoadKind,
@@ -67,6 +70,7 @@ pub struct LoadCondition {
 /// (<https://datatracker.ietf.org/doc/draft-ietf-ippm-responsiveness/>); its probes are of TCP, TLS and HTTP, these are of
 /// UDP, so only figures of this kind compare with each other.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Responsiveness {
     /// Round trips per minute, one after the other.
     pub round_trips_per_minute: f64,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// What became of measuring until an interval is narrow enough, see [`crate::precision`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UntilCi {
     /// The width that was asked for, from end to end, in percent of the median.
     pub goal_percent: f64,
@@ -19,6 +20,7 @@ pub struct UntilCi {
 
 /// The median of the pieces of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SeriesEstimate {
     /// Median of the pieces, in the unit of what it is of.
     pub median: f64,

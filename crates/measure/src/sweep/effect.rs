@@ -7,6 +7,7 @@ use crate::compare::{Ratio, exact_median_interval, median, steal_limit, steal_of
 
 /// Whether a knob, or a level of it, makes a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// The interval does not hold 1, and reaches beyond the margin.

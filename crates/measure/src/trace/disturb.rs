@@ -18,6 +18,7 @@ const REMEMBERED: usize = 1 << 17;
 
 /// What kind of thing had a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum DisturberKind {
     /// The handler of a device's interrupt.
@@ -201,6 +202,7 @@ pub struct SlowPacket {
 
 /// Something that went on during the slowest packets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Culprit {
     /// What kind of thing.
     pub kind: DisturberKind,

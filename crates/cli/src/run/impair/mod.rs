@@ -8,7 +8,7 @@ mod text;
 mod values;
 
 use anyhow::{Context as _, Result};
-use ringside_measure::counters::Ledger;
+use ringside_measure::counters::{Ledger, LossCause};
 use ringside_measure::impair::Impairment;
 use ringside_measure::schema::{self, ImpairResult, ImpairedDirection, Operation, QueueCounters};
 use ringside_nic::{Interface, LinkState};
@@ -158,12 +158,7 @@ impl Books {
             let queues = session::counters(port)?;
             let of_one = receive_ledger(&queues, redirected, missed(before, &session::link_after(port, before)));
             books.queues.extend(queues);
-            books.ledger.generated += of_one.generated;
-            books.ledger.sent += of_one.sent;
-            books.ledger.received += of_one.received;
-            for loss in of_one.losses {
-                books.ledger.lose(loss.name, loss.count);
-            }
+            books.ledger.merge(of_one);
         }
         Ok(books)
     }
@@ -171,18 +166,18 @@ impl Books {
     /// What was decided about those that came out of the sockets, which were `seen`; copies count as sent.
     fn decided(&mut self, directions: &[ImpairedDirection], seen: u64) {
         let ledger = &mut self.ledger;
-        ledger.lose("came as the run ended", ledger.received.saturating_sub(seen));
-        ledger.received = 0;
+        let received = ledger.received.take().unwrap_or(0);
+        ledger.lose(LossCause::RunEnded, received.saturating_sub(seen));
         for direction in directions {
             let counts = &direction.counts;
             ledger.sent += counts.duplicated;
             ledger.generated += counts.duplicated;
-            ledger.lose("lost on purpose", counts.dropped);
-            ledger.lose("found the queue in front of the rate full", counts.queue_dropped);
-            ledger.lose("no room to hold it: give more with --hold", counts.overflowed);
-            ledger.lose("too long to send", direction.too_long_packets);
-            ledger.lose("the link to leave by was down", direction.link_down_packets);
-            ledger.lose("still held as the run ended", direction.left_packets);
+            ledger.lose(LossCause::Impairment, counts.dropped);
+            ledger.lose(LossCause::RateQueueFull, counts.queue_dropped);
+            ledger.lose(LossCause::HoldFull, counts.overflowed);
+            ledger.lose(LossCause::TooLong, direction.too_long_packets);
+            ledger.lose(LossCause::LinkDown, direction.link_down_packets);
+            ledger.lose(LossCause::StillHeld, direction.left_packets);
         }
     }
 

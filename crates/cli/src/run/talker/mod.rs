@@ -16,6 +16,7 @@ mod xsk;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use ringside_measure::counters::LossCause;
 use ringside_measure::schedule::Schedule;
 use ringside_measure::schema::{
     self, ClassSent, CycleResult, LaunchBy, LaunchResult, Operation, QueueCounters, RunResult, ScheduleResult, Via,
@@ -284,11 +285,9 @@ impl Talk<'_> {
             result.target_pps = Some(self.schedule.packets_per_cycle() as f64 * 1e9 / self.schedule.cycle_ns() as f64);
         }
         result.packets = transmit_ledger(&result.queues, told.in_flight, &told.before, told.after.as_ref());
-        let unexplained = result.packets.sent - result.packets.received - result.packets.lost();
+        let unexplained = result.packets.sent - result.packets.delivered() - result.packets.lost();
         let missed = told.missed.unwrap_or(0).min(unexplained);
-        result
-            .packets
-            .lose("thrown away by etf or taprio: too late for their time", missed);
+        result.packets.lose(LossCause::LaunchTimeMissed, missed);
         result.packets.generated += told.sent.iter().map(|class| class.skipped_packets).sum::<u64>();
         result.transmitted = rates(sent, bytes, 0, told.ran.sent);
         account(&mut result);

@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use ringside_measure::counters::LossCause;
 use ringside_measure::schema::{LaunchBy, Operation, QueueCounters, Via};
 use ringside_nic::Interface;
 
@@ -98,11 +99,10 @@ pub(super) fn run(args: &TxArgs, period: Duration) -> Result<()> {
     result.target_pps = Some(1.0 / period.as_secs_f64());
     result.cycle = Some(cycle);
     result.packets = transmit_ledger(&result.queues, 0, &link_before, link_after.as_ref());
-    let unexplained = result.packets.sent - result.packets.received - result.packets.lost();
-    result.packets.lose(
-        "thrown away by etf, their launch time was over",
-        missed.min(unexplained),
-    );
+    let unexplained = result.packets.sent - result.packets.delivered() - result.packets.lost();
+    result
+        .packets
+        .lose(LossCause::LaunchTimeMissed, missed.min(unexplained));
     result.transmitted = rates(sent, sent * frame.len() as u64, flow.header_len(), ran.sent);
     account(&mut result);
     let record = system::interface(&interface, link_after.as_ref().unwrap_or(&link_before), None);

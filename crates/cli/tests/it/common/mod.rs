@@ -10,6 +10,7 @@ pub mod ptp;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use ringside_measure::schema::{Document, Outcome, RunResult};
 use ringside_netlab::{End, Lab, Namespace, VethConfig};
@@ -149,8 +150,14 @@ pub fn readable_copy() -> PathBuf {
 }
 
 impl Done {
-    /// What `--json` printed.
+    /// Returns what `--json` printed. Keeps it for the validation by its schema, if scripts/test
+    /// names a folder.
     pub fn document(&self) -> Document {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        if let Some(folder) = std::env::var_os("RINGSIDE_RESULTS") {
+            let name = format!("{}-{}.json", std::process::id(), COUNT.fetch_add(1, Relaxed));
+            std::fs::write(PathBuf::from(folder).join(name), &self.out).expect("written");
+        }
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:#?}"))
     }
 
