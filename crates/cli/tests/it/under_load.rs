@@ -1,11 +1,13 @@
 //! ping --under-load: the same probes without load and with it, each packet of both accounted for.
 
+use std::process::Command;
+
 use crate::common;
-use crate::common::{assert_clean, lab, ringside, run, start_receiver};
+use crate::common::{PATIENCE, assert_clean, lab, ringside, run, start_receiver};
 use ringside_measure::compare::Round;
 use ringside_measure::schema::{LoadCondition, LoadKind, RunResult};
-use ringside_netlab::End;
 use ringside_netlab::testing::{expect, is_root, measured};
+use ringside_netlab::{End, wait_until};
 
 fn conditions(result: &RunResult) -> Vec<&LoadCondition> {
     let under_load = result.under_load.as_ref().expect("asked for");
@@ -121,10 +123,7 @@ fn a_command_loads_the_path_and_ends_with_its_turn() {
         assert_eq!(all[1].load.as_deref(), Some(&*flood));
         expect(all[1].link_tx_pps > all[0].link_tx_pps, format_args!("{all:#?}"))
     });
-    let left = std::process::Command::new("pgrep")
-        .args(["-f", "sleep 7131"])
-        .output()
-        .unwrap();
+    let left = Command::new("pgrep").args(["-f", "sleep 7131"]).output().unwrap();
     assert!(left.stdout.is_empty(), "{left:?}");
 
     let told = with_command(&lab.a, &ping, "exit 3").end().bad();
@@ -135,6 +134,28 @@ fn a_command_loads_the_path_and_ends_with_its_turn() {
     let told = with_command(&lab.a, &ping, "true").end().bad();
     assert!(told.contains("ended before its turn was over"), "{told}");
     assert_clean(&lab.a);
+}
+
+#[test]
+fn a_command_that_loads_the_path_ends_with_a_killed_run() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("loadkill", 1);
+    let _echo = start_receiver(&lab.b, "echo {}");
+    let to = lab.b.ipv4;
+    let ping = format!("ping {{}} --to {to} --under-load=foreign --rounds 1 --time 20");
+    let running = with_command(&lab.a, &ping, "sleep 7132; true");
+    let runs = || {
+        Command::new("pgrep")
+            .args(["-fx", "sleep 7132"])
+            .status()
+            .unwrap()
+            .success()
+    };
+    assert!(wait_until(PATIENCE, runs), "the load never began: {}", running.told());
+    running.signal(libc::SIGKILL);
+    assert!(wait_until(PATIENCE, || !runs()));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -28,7 +28,9 @@ struct Laid {
 
 impl Laid {
     fn over(over: &'static str, text: &str) -> Self {
-        let name = format!("{}-{}", std::process::id(), over.replace('/', "-"));
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Relaxed);
+        let name = format!("{}-{number}-{}", std::process::id(), over.replace('/', "-"));
         let own = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
         fs::write(&own, text).expect("written");
         Self { own, over }

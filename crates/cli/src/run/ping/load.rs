@@ -176,11 +176,10 @@ impl Foreign {
                 })
             }
             Self::Command(command) => {
-                // Of a group of its own: the shell's children end with it.
                 let child = Command::new("/bin/sh")
-                    .args(["-c", command])
+                    .args(["-c", WATCHED, "sh", command])
                     .process_group(0)
-                    .stdin(Stdio::null())
+                    .stdin(Stdio::piped())
                     .stdout(Stdio::null())
                     .spawn()
                     .with_context(|| format!("--load-command: starting /bin/sh -c {command:?}"))?;
@@ -204,6 +203,10 @@ impl Foreign {
         }
     }
 }
+
+/// Runs a command, and kills its process group when standard input is closed, which happens
+/// however this process ends.
+const WATCHED: &str = r#"exec 3<&0 </dev/null; { read -r _ <&3; kill -KILL 0; } & exec 3<&-; eval "$1""#;
 
 /// `as fast as it can`, `1000 packets/s`
 pub(super) fn pace(rate: Option<u64>) -> String {
