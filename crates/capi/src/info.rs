@@ -80,6 +80,8 @@ pub struct rsd_stats {
     /// Packets that were to be sent and were not, because they were longer than the interface's
     /// MTU.
     pub tx_too_long: u64,
+    /// Times that steady load left frames waiting for fewer packets (working_set).
+    pub rx_shrunk: u64,
 }
 
 /// Tells what a queue got. `size` is sizeof(struct rsd_queue_info).
@@ -146,6 +148,7 @@ pub unsafe extern "C" fn rsd_queue_stats(queue: *mut rsd_queue, stats: *mut rsd_
             tx_ring_empty: kernel.tx_ring_empty,
             rx_starved: own.rx_starved,
             tx_too_long: own.tx_too_long,
+            rx_shrunk: own.rx_shrunk,
         };
         // SAFETY: the caller's promise; numbers of one size have no padding.
         unsafe { copy_struct(&told, stats, size) }?;

@@ -140,6 +140,10 @@ pub struct rsd_options {
     /// With RSD_HINTS: structs of hints beside those in the BTF of program_file, which are found by themselves. With program_fd
     /// and xsks_map_fd all of them.
     pub layouts: *const *const rsd_layout,
+    /// Packets for which frames wait under steady load, in the copy modes; 256. An idle or bursty
+    /// queue keeps all of its frames waiting, as long as rsd_receive() is called every 10 ms. With
+    /// UINT32_MAX all of them wait at all times.
+    pub working_set: u32,
 }
 
 /// Packets of a burst at the most when nothing is said.
@@ -295,7 +299,7 @@ impl rsd_options {
             .huge_pages(self.has(rsd_flags::RSD_HUGE_PAGES))
             .unaligned_chunks(self.has(rsd_flags::RSD_UNALIGNED))
             .need_wakeup(!self.has(rsd_flags::RSD_ALWAYS_WAKE));
-        let sizes: [(u32, Setter); 7] = [
+        let sizes: [(u32, Setter); 8] = [
             (self.most(), QueueOptions::batch),
             (self.frame_size, QueueOptions::frame_size),
             (self.frames, QueueOptions::frames),
@@ -303,6 +307,7 @@ impl rsd_options {
             (self.tx_ring, QueueOptions::tx_ring),
             (self.fill_ring, QueueOptions::fill_ring),
             (self.completion_ring, QueueOptions::completion_ring),
+            (self.working_set, QueueOptions::working_set),
         ];
         for (size, set) in sizes {
             if size != 0 {
@@ -435,4 +440,24 @@ fn duplicate(option: &str, fd: i32) -> Result<OwnedFd, Failure> {
     // SAFETY: not -1; it is used for this call alone, and one that is not open is an error of it.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     fd.try_clone_to_owned().map_err(|error| failed(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_the_first_version_and_of_this_one_are_read() {
+        let bytes = u32::try_from(size_of::<rsd_options>()).unwrap();
+        let first = u32::try_from(SHORTEST).unwrap();
+        for (size, is_read) in [(first, false), (bytes, true)] {
+            // SAFETY: zeros are a value of all members.
+            let mut options: rsd_options = unsafe { std::mem::zeroed() };
+            (options.size, options.working_set) = (size, 512);
+            // SAFETY: a struct of this version has as many bytes as both sizes say.
+            let read = unsafe { read(&raw const options) }.unwrap();
+            let found = format!("{:?}", read.queue_options().unwrap());
+            assert_eq!(found.contains("512"), is_read, "{found}");
+        }
+    }
 }

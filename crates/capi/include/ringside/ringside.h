@@ -292,6 +292,8 @@ typedef struct rsd_stats {
     // Packets that were to be sent and were not, because they were longer than the interface's
     // MTU.
     uint64_t tx_too_long;
+    // Times that steady load left frames waiting for fewer packets (working_set).
+    uint64_t rx_shrunk;
 } rsd_stats;
 
 // What a port is opened with. rsd_options_init() sets all to what is chosen when nothing is asked for, which is 0 or NULL for
@@ -361,6 +363,10 @@ typedef struct rsd_options {
     // With RSD_HINTS: structs of hints beside those in the BTF of program_file, which are found by themselves. With program_fd
     // and xsks_map_fd all of them.
     const struct rsd_layout *const *layouts;
+    // Packets for which frames wait under steady load, in the copy modes; 256. An idle or bursty
+    // queue keeps all of its frames waiting, as long as rsd_receive() is called every 10 ms. With
+    // UINT32_MAX all of them wait at all times.
+    uint32_t working_set;
 } rsd_options;
 
 // A part of a packet that is in several frames.
