@@ -29,7 +29,7 @@ pub(crate) fn link(program: BorrowedFd<'_>, ifindex: u32, hook: bpf_attach_type,
     // SAFETY: `options` is valid for the call and names its own size; libbpf only reads it. The
     // descriptor is open for as long as the borrow lives.
     let fd = unsafe { libbpf_sys::bpf_link_create(program.as_raw_fd(), ifindex, hook, &raw const options) };
-    told(fd)?;
+    check(fd)?;
     // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
@@ -40,7 +40,7 @@ pub(crate) fn attach_xdp(program: BorrowedFd<'_>, ifindex: u32, flags: u32) -> i
     let flags = flags | libbpf_sys::XDP_FLAGS_UPDATE_IF_NOEXIST;
     // SAFETY: the descriptor is open for as long as the borrow lives; null stands for no options.
     let error = unsafe { libbpf_sys::bpf_xdp_attach(ifindex, program.as_raw_fd(), flags, ptr::null()) };
-    told(error)
+    check(error)
 }
 
 /// Loads an XDP program that passes every packet.
@@ -65,7 +65,7 @@ pub(crate) fn load_pass() -> io::Result<OwnedFd> {
             ptr::null_mut(),
         )
     };
-    told(fd)?;
+    check(fd)?;
     // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
@@ -74,21 +74,21 @@ pub(crate) fn load_pass() -> io::Result<OwnedFd> {
 pub(crate) fn update_link(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: both descriptors are open for as long as the borrows live; null stands for no options.
     let error = unsafe { libbpf_sys::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), ptr::null()) };
-    told(error)
+    check(error)
 }
 
 /// Detaches at once, whoever else has a descriptor of the link.
 pub(crate) fn detach_link(link: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: the descriptor is open for as long as the borrow lives.
     let error = unsafe { libbpf_sys::bpf_link_detach(link.as_raw_fd()) };
-    told(error)
+    check(error)
 }
 
 /// Gives an object of bpf(2) a name in a bpffs, by which it outlives the process.
 pub(crate) fn pin(object: BorrowedFd<'_>, path: &CStr) -> io::Result<()> {
     // SAFETY: the descriptor is open and the path ends with a zero, both for as long as the borrows live.
     let error = unsafe { libbpf_sys::bpf_obj_pin(object.as_raw_fd(), path.as_ptr()) };
-    told(error)
+    check(error)
 }
 
 /// The values of an array map, in memory that is shared with the kernel and with programs. Linux 5.5.
@@ -209,8 +209,8 @@ pub(crate) fn lookup_batch(
 const ENOENT: i32 = 2;
 const ENODEV: i32 = 19;
 
-/// libbpf's answer: below zero an error's number.
-fn told(answer: i32) -> io::Result<()> {
+/// Returns the error that libbpf reports with a number below zero.
+fn check(answer: i32) -> io::Result<()> {
     if answer < 0 {
         return Err(io::Error::from_raw_os_error(-answer));
     }
@@ -260,7 +260,7 @@ pub(crate) fn test_run(program: BorrowedFd<'_>, run: TestRun<'_>) -> io::Result<
     // the call and has the length given beside it; the kernel reads `*_in` and writes at most
     // `data_size_out` bytes to `data_out`.
     let error = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
-    told(error)?;
+    check(error)?;
     Ok(TestRan {
         value: options.retval,
         length: options.data_size_out,

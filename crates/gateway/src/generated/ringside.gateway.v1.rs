@@ -1928,10 +1928,10 @@ pub struct WorkerStatistics {
 /// Connections that are tracked.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ConnectionStatistics {
-    /// How many there are.
+    /// Connections at present.
     #[prost(uint64, tag = "1")]
     pub connections: u64,
-    /// How many there may be.
+    /// Connections that the gateway tracks at most.
     #[prost(uint64, tag = "2")]
     pub limit: u64,
     /// Those that there are, by state.
