@@ -234,8 +234,8 @@ impl GatewayProgram {
     }
 
     /// Loads a second instance of the program with an empty table for this many neighbours.
-    /// It shares all other maps with this one, and has no packets before it [takes its
-    /// place](Self::replace).
+    /// It shares all other maps with this one, and has no packets before it
+    /// [replaces it](Self::replace).
     ///
     /// # Errors
     ///
@@ -244,15 +244,14 @@ impl GatewayProgram {
         Self::load_with(self.sizes, Shape::new(neighbors), Some(&self.maps))
     }
 
-    /// Takes the place of the program that it was made [from](Self::with_room), behind these links
-    /// of it: each packet meets the old or the new program. With `folder`, where the maps [are
-    /// pinned](Self::pin), the next process takes over this one's table.
+    /// Replaces the program behind these links with this one: each packet meets the old or the new
+    /// program. It may wait for the driver. For the next process see
+    /// [`publish_table`](Self::publish_table).
     ///
     /// # Errors
     ///
-    /// [`Error::Map`], [`Error::Pin`]. Then some links may have this program; `before.replace` puts
-    /// the other one back.
-    pub fn replace<'a>(&self, links: impl IntoIterator<Item = &'a Link>, folder: Option<&Path>) -> Result<()> {
+    /// [`Error::Map`]. Then some links may have this program; `before.replace` restores the other.
+    pub fn replace<'a>(&self, links: impl IntoIterator<Item = &'a Link>) -> Result<()> {
         for link in links {
             match sys::update_link(link.as_fd(), self.program()) {
                 Ok(()) => {}
@@ -261,6 +260,17 @@ impl GatewayProgram {
                 Err(source) => return Err(Error::map(NAME, "neighbors", "replacing", source)),
             }
         }
+        Ok(())
+    }
+
+    /// Records the table of this program as the one in use: with `folder`, where the maps
+    /// [are pinned](Self::pin), the next process takes over this one. Nobody else may
+    /// [configure](Self::configure) either program meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Map`], [`Error::Pin`]. Then the next process cannot take over the maps.
+    pub fn publish_table(&self, folder: Option<&Path>) -> Result<()> {
         self.activate(self.active()?)?;
         folder.map_or(Ok(()), |folder| {
             Self::pin_again(folder, "neighbors", self.maps.neighbors.map().as_fd())

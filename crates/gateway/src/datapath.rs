@@ -28,6 +28,7 @@ mod counters;
 mod direct;
 mod edit;
 mod epochs;
+mod growth;
 mod held;
 mod icmp;
 mod keeper;
@@ -67,8 +68,9 @@ use self::cache::{Cache, Room};
 use self::counters::{Full, WorkerCounters, of_program};
 use self::direct::Telling;
 use self::epochs::Epochs;
+use self::growth::Growth;
 pub use self::held::Held;
-use self::keeper::{Growth, Keeper};
+use self::keeper::Keeper;
 use self::limits::LimitCounters;
 use self::notices::Notices;
 pub use self::options::{DirectOptions, PathOptions};
@@ -321,11 +323,7 @@ impl XdpPath {
             workers: Arc::clone(&self.workers),
             cacheable: to_cache,
             hosts,
-            growth: Growth {
-                attached: Arc::clone(&self.attached),
-                pins: options.pins.clone(),
-                max_neighbors: *options.cached_neighbors.end(),
-            },
+            growth: Arc::new(Growth::of(self, options)),
         };
         self.thread("resolver", move || resolver.run())?;
         self.thread("caches", move || keeper.run())?;
@@ -418,9 +416,12 @@ fn nanoseconds(duration: Duration) -> u64 {
 
 impl Drop for XdpPath {
     fn drop(&mut self) {
+        let mut attached = self.attached.lock().unwrap_or_else(PoisonError::into_inner);
         // First, so that nothing is handed up any more.
-        self.attached.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        attached.clear();
+        // Under the lock, so that no program is replaced afterwards.
         self.shared.stop.store(true, Ordering::Relaxed);
+        drop(attached);
         for thread in self.threads.drain(..) {
             _ = thread.join();
         }

@@ -259,6 +259,14 @@ impl NeighborTable {
         self.shape
     }
 
+    /// Returns whether there is an entry under a key.
+    #[must_use]
+    pub fn contains(&self, key: &NeighborKey) -> bool {
+        let _held = self.lock();
+        self.find(Key::of(key, &mut Vec::with_capacity(NeighborKey::LEN)))
+            .is_some()
+    }
+
     fn find(&self, key: Key) -> Option<&Slot> {
         let hash = self.shape.hash(key);
         let mut places = (0..CHOICES).map(|nth| &self.places.all()[self.shape.place(hash, nth)]);
@@ -377,6 +385,12 @@ impl NeighborTable {
     pub fn read_on(&self, hand: &mut TableHand, count: usize, mut each: impl FnMut(NeighborKey, CachedNeighbor)) {
         let writer = self.lock();
         let all = self.places.all();
+        if hand.seed != self.shape.seed {
+            *hand = TableHand {
+                seed: self.shape.seed,
+                ..TableHand::default()
+            };
+        }
         if hand.is_new() {
             hand.moved = writer.moved;
         }
@@ -417,9 +431,12 @@ fn read(slot: &Slot, each: &mut impl FnMut(NeighborKey, CachedNeighbor)) -> bool
     true
 }
 
-/// How far a table has been read, for [`NeighborTable::read_on`]. One that is new begins with the first entry.
+/// How far a table has been read, for [`NeighborTable::read_on`]. One that is new, or of another
+/// table, begins with the first entry.
 #[derive(Debug, Default)]
 pub struct TableHand {
+    /// Identifies the table.
+    seed: u64,
     next: usize,
     /// Entries that had been moved when it began.
     moved: u64,

@@ -1,8 +1,7 @@
 //! The fast path's cache of neighbours: as full as it can be, and never older than the tables.
 
 use std::collections::HashSet;
-use std::path::Path;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -11,23 +10,17 @@ use ringside_bpf::gateway::{
 };
 use ringside_gateway_core::table::{BindingReader, Encapsulation, HostId, HostReader, Limit, Neighbor, NeighborReader};
 use ringside_gateway_core::{Neighbors, TenantAddress, Vni};
-use ringside_nic::wait_for_grace_period;
 use ringside_wire::MacAddr;
 
 use super::connections::{Handed, most_brief};
 use super::epochs::{Epochs, Policed, slot_of};
 use super::limits::seconds_of;
 use super::now;
-use super::supervisor::Attached;
 use crate::model::{Foreign, Tables};
-
-/// Time after which a program that was replaced has no packet any more, where the kernel cannot be
-/// asked.
-const GRACE_PERIOD: Duration = Duration::from_millis(100);
 
 /// Entries that are put with one call.
 pub(super) const BATCH: usize = 4096;
-/// Of those of hosts that have moved: changes wait meanwhile.
+/// Entries that are put with one call where many follow: changes wait meanwhile.
 pub(super) const FOLLOWED: usize = 1024;
 /// A full cache is looked through for what can go once in so long.
 const EVICT_EVERY: Duration = Duration::from_secs(1);
@@ -47,12 +40,40 @@ pub(super) enum Room {
     Kept,
 }
 
-/// Hosts whose MAC addresses are others than they were, how far their neighbours were looked for, and those that were found.
+/// Iterates over the addresses of all neighbours, some at a time and without a lock.
+#[derive(Debug, Default)]
+pub(super) struct AddressCursor {
+    part: usize,
+    found: Vec<TenantAddress>,
+}
+
+impl AddressCursor {
+    /// Returns whether all neighbours were looked at, and all that were found were taken.
+    pub(super) fn is_done(&self) -> bool {
+        self.part == Neighbors::PARTS && self.found.is_empty()
+    }
+
+    /// Returns up to [`FOLLOWED`] addresses of neighbours that pass the filter: these are put
+    /// within less than a millisecond. Reads the next part of the table only when none are left.
+    pub(super) fn next(&mut self, neighbors: &Neighbors, is_wanted: impl Fn(&Neighbor) -> bool) -> Vec<TenantAddress> {
+        if self.found.is_empty() {
+            neighbors.for_each_of(self.part, |address, neighbor| {
+                if is_wanted(&neighbor) {
+                    self.found.push(address);
+                }
+            });
+            self.part += 1;
+        }
+        self.found.split_off(self.found.len().saturating_sub(FOLLOWED))
+    }
+}
+
+/// Hosts whose MAC addresses are others than they were, and how far their neighbours were looked
+/// for.
 #[derive(Debug)]
 pub(super) struct Moved {
     hosts: Vec<HostId>,
-    part: usize,
-    found: Vec<TenantAddress>,
+    cursor: AddressCursor,
 }
 
 impl Moved {
@@ -63,28 +84,19 @@ impl Moved {
         hosts.dedup();
         Self {
             hosts,
-            part: 0,
-            found: Vec::new(),
+            cursor: AddressCursor::default(),
         }
     }
 
     /// All neighbours were looked at, and those that were found were taken.
     pub(super) fn is_done(&self) -> bool {
-        self.part == Neighbors::PARTS && self.found.is_empty()
+        self.cursor.is_done()
     }
 
-    /// Some that have to be put there as they are now: looks on for more only if there are none. No lock is needed for that, and
-    /// [`FOLLOWED`] at a time are put within less than a millisecond.
+    /// Some that have to be put there as they are now: see [`AddressCursor::next`].
     pub(super) fn next(&mut self, neighbors: &Neighbors) -> Vec<TenantAddress> {
-        if self.found.is_empty() {
-            neighbors.for_each_of(self.part, |address, neighbor| {
-                if self.hosts.binary_search(&neighbor.host).is_ok() {
-                    self.found.push(address);
-                }
-            });
-            self.part += 1;
-        }
-        self.found.split_off(self.found.len().saturating_sub(FOLLOWED))
+        let is_of_these = |neighbor: &Neighbor| self.hosts.binary_search(&neighbor.host).is_ok();
+        self.cursor.next(neighbors, is_of_these)
     }
 }
 
@@ -94,29 +106,28 @@ pub(super) struct Cache {
     pub(super) program: Arc<GatewayProgram>,
     pub(super) config: GatewayConfig,
     /// False: it stays empty.
-    is_used: bool,
+    pub(super) is_used: bool,
     /// There is no other than the first.
     one_port: bool,
     hosts: HostReader,
-    neighbors: NeighborReader,
+    pub(super) neighbors: NeighborReader,
     /// Networks that are other gateways'.
     foreign: Arc<Foreign>,
     bindings: BindingReader,
     /// Networks with rules.
     policed: Policed,
     /// Networks that have entries, and some that had.
-    known: HashSet<u32>,
+    pub(super) known: HashSet<u32>,
     /// As many changes of the two kinds of networks have been looked at, through all that there is.
-    marked: u64,
+    pub(super) marked: u64,
     /// When it is as many as that, packets may go the straight lane again.
     open_at: u64,
     /// How far it has been looked through for the number of changes that is to be reached.
-    marking: Option<(u64, TableHand)>,
+    pub(super) marking: Option<(u64, TableHand)>,
     /// Packets of these networks as the program had counted them the last time.
     foreign_packets: u64,
-    /// While a larger one is filled: [`Self::changes`] when that began, and addresses that have
-    /// changed since.
-    growth: Option<(u64, Vec<TenantAddress>)>,
+    /// A program whose table gets every change as well, while the cache grows.
+    pub(super) other: Option<Arc<GatewayProgram>>,
     evicted_at: Option<Instant>,
     /// Where to look next for what can go.
     hand: TableHand,
@@ -147,7 +158,7 @@ impl Cache {
             known: HashSet::new(),
             marking: None,
             foreign_packets: 0,
-            growth: None,
+            other: None,
             evicted_at: None,
             hand: TableHand::default(),
             evicted: 0,
@@ -241,56 +252,6 @@ impl Cache {
         program.neighbors().put(&batch);
     }
 
-    /// Begins to record what changes, while another cache is filled that is to take this one's
-    /// place. False if it is not used.
-    pub(super) fn begin_growth(&mut self) -> bool {
-        if self.is_used {
-            self.growth = Some((self.changes(), Vec::new()));
-        }
-        self.is_used
-    }
-
-    /// Ends that: there is no other cache.
-    pub(super) fn cancel_growth(&mut self) {
-        self.growth = None;
-    }
-
-    /// Puts the program of a larger cache, which was filled since [`Self::begin_growth`], in
-    /// [place](GatewayProgram::replace) of this one's.
-    pub(super) fn grow(&mut self, larger: Self, attached: &Attached, pins: Option<&Path>) -> Result<()> {
-        let (changes, changed) = self.growth.take().unwrap_or_default();
-        if changes != self.changes() {
-            // A network may have got its first rules, and entries of the larger one lack the mark:
-            // as in `police`.
-            let is_closed = std::mem::replace(&mut self.config.marking, true);
-            self.open_at = self.changes();
-            self.configure().inspect_err(|_| self.config.marking = is_closed)?;
-        }
-        let before = std::mem::replace(&mut self.program, larger.program);
-        self.refresh(&changed, Room::Kept);
-        self.known.extend(larger.known);
-        // All of it is looked through once more.
-        self.marked = 0;
-        // Of the table before.
-        (self.hand, self.marking) = (TableHand::default(), None);
-        let attached = attached.lock().unwrap_or_else(PoisonError::into_inner);
-        let links = || attached.iter().flatten().map(|(link, _)| link);
-        if let Err(error) = self.program.replace(links(), pins) {
-            // With a name that is missing, only the next process has to begin anew.
-            if !matches!(error, ringside_bpf::Error::Pin { .. }) {
-                self.program = before;
-                self.program.replace(links(), pins)?;
-            }
-            return Err(error.into());
-        }
-        // A packet that the program before still has must not meet its table once changes are only in
-        // this one. They wait for the lock of the cache.
-        if wait_for_grace_period().is_err() {
-            std::thread::sleep(GRACE_PERIOD);
-        }
-        Ok(())
-    }
-
     /// Makes known what has changed. What there is no room for is not in the cache: workers know it.
     fn apply(&mut self, changes: &[(TenantAddress, Option<Neighbor>)], room: Room) {
         let (mut put, mut gone) = (Vec::with_capacity(changes.len()), Vec::new());
@@ -305,16 +266,27 @@ impl Cache {
             }
         }
         // First what is no longer so: it makes room. An address may come twice, the last time as it is now.
-        self.program.neighbors().remove(&gone);
+        self.remove(&gone);
         // What is in it is replaced, however full it is; only others are refused.
         let mut done = self.program.neighbors().put(&put);
+        if let Some(other) = &self.other {
+            other.neighbors().put(&put);
+        }
         if done < put.len() && room == Room::Made && self.evict() {
             done = self.program.neighbors().put(&put);
         }
         self.refused += (put.len() - done) as u64;
     }
 
-    /// Looks on through a part of it, and removes what was not used since the last time round. False if it is not time yet.
+    /// Removes entries that are not so.
+    pub(super) fn remove(&self, keys: &[NeighborKey]) {
+        for program in std::iter::once(&self.program).chain(&self.other) {
+            program.neighbors().remove(keys);
+        }
+    }
+
+    /// Looks on through a part of it, and removes what was not used since the last time round.
+    /// False if it is not time yet. A table that grows keeps what is removed here.
     fn evict(&mut self) -> bool {
         if self.evicted_at.is_some_and(|last| last.elapsed() < EVICT_EVERY) {
             return false;
@@ -404,9 +376,6 @@ impl Cache {
         if !self.is_used {
             return;
         }
-        if let Some((_, changed)) = &mut self.growth {
-            changed.extend_from_slice(addresses);
-        }
         let mut found = vec![None; addresses.len()];
         self.neighbors.look_up(addresses, &mut found);
         let now: Vec<_> = addresses.iter().copied().zip(found).collect();
@@ -423,7 +392,9 @@ impl Cache {
     pub(super) fn mark(&mut self) -> Result<bool> {
         let changes = self.changes();
         let is_done = self.marking.is_none() && self.marked == changes && !self.config.marking;
-        if !self.is_used || is_done {
+        // While the cache grows, packets may meet either table; all of the larger one is looked
+        // through afterwards.
+        if !self.is_used || is_done || self.other.is_some() {
             return Ok(false);
         }
         // What changes meanwhile is looked at in another round.
@@ -477,7 +448,7 @@ impl Cache {
     }
 
     /// What the program has to know; None as long as nobody knows how its host is reached.
-    fn cached(&mut self, vni: Vni, neighbor: &Neighbor) -> Option<CachedNeighbor> {
+    pub(super) fn cached(&mut self, vni: Vni, neighbor: &Neighbor) -> Option<CachedNeighbor> {
         let host = self.hosts.find(neighbor.host)?;
         let port = host.port.or(self.one_port.then_some(0))?;
         let ours = self.config.ports.get(usize::from(port)).and_then(Option::as_ref);
@@ -520,7 +491,7 @@ pub(super) fn marked(value: CachedNeighbor, (foreign, guarded): (bool, bool)) ->
     }
 }
 
-fn key_of(address: TenantAddress) -> NeighborKey {
+pub(super) fn key_of(address: TenantAddress) -> NeighborKey {
     NeighborKey {
         vni: address.vni.number(),
         ip: address.ip,

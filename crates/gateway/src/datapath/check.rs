@@ -103,7 +103,7 @@ impl Cache {
             "the fast path's cache was other than the tables, and is put right"
         );
         let addresses: Vec<TenantAddress> = wrong.iter().filter_map(|key| address(*key)).collect();
-        self.program.neighbors().remove(wrong);
+        self.remove(wrong);
         self.refresh(&addresses, Room::Kept);
     }
 }

@@ -1,7 +1,6 @@
 //! The thread that keeps the fast path's caches, and does what is to be done now and then.
 
 use std::cmp::Reverse;
-use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,10 +12,10 @@ use ringside_gateway_core::table::HostId;
 
 use super::cache::{BATCH, Cache, Moved, Room};
 use super::check::Check;
+use super::growth::{Growth, GrowthThread};
 use super::pace::{self, Pace};
-use super::supervisor::Attached;
 use super::worker::{Shared, now};
-use super::{Told, attach, connections, renew};
+use super::{Told, connections, renew};
 use crate::model::Tables;
 
 /// What is to be done now and then is done so often.
@@ -25,8 +24,6 @@ const TICK: Duration = Duration::from_secs(1);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 /// A look is as long as that, and goes on after others had their turn: of ten million neighbours it takes a second or so.
 const LONGEST_LOOK: Duration = Duration::from_millis(2);
-/// After the cache of neighbours could not be made larger.
-const GROW_AGAIN: Duration = Duration::from_secs(60);
 /// Between two parts of it, and of what is looked through when networks change hands: others want the cache as well.
 const BETWEEN_PARTS: Duration = Duration::from_millis(2);
 
@@ -38,15 +35,7 @@ pub(super) struct Keeper {
     pub(super) cacheable: Receiver<(Cacheable, u64)>,
     /// Hosts whose MAC addresses are others than they were.
     pub(super) hosts: Receiver<HostId>,
-    pub(super) growth: Growth,
-}
-
-/// What it takes to make the cache of neighbours larger.
-pub(super) struct Growth {
-    pub(super) attached: Arc<Attached>,
-    pub(super) pins: Option<PathBuf>,
-    /// It gets no larger.
-    pub(super) max_neighbors: u32,
+    pub(super) growth: Arc<Growth>,
 }
 
 impl Keeper {
@@ -55,7 +44,7 @@ impl Keeper {
         let mut synchronise = Pace::steady(pace::of_connections(&self.tables.conntrack), ticked);
         let mut moved: Option<Moved> = None;
         let mut check = Check::new(ticked);
-        let (mut marks, mut grow_at) = (false, None);
+        let (mut marks, mut growth) = (false, GrowthThread::default());
         while !self.shared.stop.load(Ordering::Relaxed) {
             let pause = match (marks || moved.is_some(), self.hosts.is_empty()) {
                 (true, _) => BETWEEN_PARTS,
@@ -89,16 +78,7 @@ impl Keeper {
                 let since = ticked.elapsed();
                 ticked = Instant::now();
                 warn("what is to be done every second", self.tick(since));
-                if grow_at.is_none_or(|at| ticked >= at) {
-                    match self.grow() {
-                        Ok(false) => {}
-                        Ok(true) => check = Check::new(ticked),
-                        Err(error) => {
-                            tracing::warn!(%error, "the fast path's cache of neighbours cannot be made larger");
-                            grow_at = Some(ticked + GROW_AGAIN);
-                        }
-                    }
-                }
+                growth.start_if_due(&self.growth, ticked);
                 // Time-outs may be others by now.
                 synchronise.hasten(pace::of_connections(&self.tables.conntrack), ticked);
             }
@@ -156,37 +136,6 @@ impl Keeper {
                 self.cache().refresh(&addresses, Room::Kept);
             }
         }
-    }
-
-    /// Makes the cache of neighbours larger if it has no room for all that are known, and may be.
-    /// Returns whether it is another one now.
-    fn grow(&self) -> Result<bool> {
-        let known = u32::try_from(self.tables.neighbors.len()).unwrap_or(u32::MAX);
-        let mut cache = self.cache();
-        let (room, most) = (cache.program.sizes().neighbors, self.growth.max_neighbors);
-        if known <= room || room >= most || !cache.begin_growth() {
-            return Ok(false);
-        }
-        let (program, config) = (Arc::clone(&cache.program), cache.config.clone());
-        drop(cache);
-        // Without the lock: the kernel's verifier takes its time, and so does filling it.
-        let begun = Instant::now();
-        let grown = program.with_room(known.saturating_mul(2).min(most));
-        let grown = grown.inspect_err(|_| self.cache().cancel_growth())?;
-        let now = grown.sizes().neighbors;
-        let mut larger = Cache::new(Arc::new(grown), config, &self.tables, true);
-        larger.fill(&self.tables);
-        let Growth { attached, pins, .. } = &self.growth;
-        let maps = pins.as_deref().map(attach::maps);
-        self.cache().grow(larger, attached, maps.as_deref())?;
-        let milliseconds = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        tracing::info!(
-            before = room,
-            now,
-            milliseconds,
-            "the fast path's cache of neighbours is larger"
-        );
-        Ok(true)
     }
 
     fn tick(&self, since: Duration) -> Result<()> {

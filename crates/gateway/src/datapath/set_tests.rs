@@ -1,6 +1,7 @@
 //! Other settings while packets are forwarded: in a namespace, as root.
 
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use ringside_bpf::gateway::{CachedConnection, ConnectionKey};
@@ -45,7 +46,7 @@ fn with_path(test: impl FnOnce(&XdpPath, &PathOptions, &Tables) + Send) {
     });
 }
 
-fn with_options(test: impl FnOnce(PathOptions, Arc<Tables>) + Send) {
+pub(super) fn with_options(test: impl FnOnce(PathOptions, Arc<Tables>) + Send) {
     if !is_root() {
         return;
     }
@@ -78,15 +79,22 @@ fn with_options(test: impl FnOnce(PathOptions, Arc<Tables>) + Send) {
     });
 }
 
-/// Puts so many neighbours, the first ones again, and makes them known.
-fn put_neighbors(path: &XdpPath, tables: &Tables, count: u8) {
+/// The network of the tests' neighbours.
+pub(super) const NETWORK: Vni = Vni::new(7).unwrap();
+
+/// Returns the address of a neighbour by its last byte.
+pub(super) fn address(last: u8) -> TenantAddress {
+    TenantAddress::new(NETWORK, [10, 0, 0, last].into())
+}
+
+/// Puts neighbours, and makes them known.
+pub(super) fn put_neighbors(path: &XdpPath, tables: &Tables, numbers: RangeInclusive<u8>) {
     let host = tables.hosts.intern(Host {
         mac: Some(MacAddr([2; 6])),
         port: Some(0),
         ..Host::at([192, 0, 2, 9].into())
     });
-    let address = |last| TenantAddress::new(Vni::new(7).unwrap(), [10, 0, 0, last].into());
-    let addresses: Vec<_> = (1..=count).map(address).collect();
+    let addresses: Vec<_> = numbers.map(address).collect();
     // All at one time: the keeper counts them meanwhile.
     let mut neighbors = tables.neighbors.write();
     for address in &addresses {
@@ -118,15 +126,15 @@ fn cache_of_neighbours_grows_with_them() {
             let it_has = || has(&path, entries, capacity);
             assert!(wait_until(Duration::from_secs(60), it_has), "{:?}", path.counters());
         };
-        put_neighbors(&path, &tables, 4);
+        put_neighbors(&path, &tables, 1..=4);
         wait_until_it_has(4, 4);
         let first = program();
-        put_neighbors(&path, &tables, 20);
+        put_neighbors(&path, &tables, 1..=20);
         wait_until_it_has(20, 40);
         let second = program();
         assert_ne!(second, first);
         // As many as there may be.
-        put_neighbors(&path, &tables, 150);
+        put_neighbors(&path, &tables, 1..=150);
         wait_until_it_has(100, 100);
         assert_ne!(program(), second);
         drop(path);

@@ -37,7 +37,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The program on the interfaces, by their numbers; None where it is not. Dropped first, so that nothing is handed up any more.
-/// Whoever locks the cache, too, locks that first.
+/// Whoever locks the cache as well locks this first.
 pub(super) type Attached = Mutex<Vec<Option<(Link, XdpMode)>>>;
 
 pub(super) struct Supervisor {
@@ -416,20 +416,28 @@ impl Supervisor {
     }
 
     /// Puts the program on an interface that is there and does not have it yet. True if it has it now.
-    fn attach(&self, (number, name): (u8, &str)) -> bool {
-        // Locked, so that no other program takes its place before this one is known to be attached.
-        let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn attach(&self, (number, name): (u8, &str)) -> bool {
+        // Not locked: the driver may take its time.
+        let program = self.program();
         let tried = Interface::by_name(name)
             .map_err(anyhow::Error::from)
             .and_then(|interface| {
                 anyhow::ensure!(interface.state()?.admin_up, "it is down; ip link set dev {name} up");
                 let pins = self.options.pins.as_deref();
-                attach::attach(&cache.program, &interface, self.options.mode, pins)
+                attach::attach(&program, &interface, self.options.mode, pins)
             });
+        // Under this lock the cache keeps its program.
+        let mut attached = self.attached();
+        let tried = tried.and_then(|link| {
+            let current = self.program();
+            if !Arc::ptr_eq(&program, &current) {
+                current.replace([&link.0])?;
+            }
+            Ok(link)
+        });
         let notices = &self.shared.notices;
         match tried {
             Ok(link) => {
-                let mut attached = self.attached();
                 // Nobody is there any more: then the gateway ends.
                 let Some(place) = attached.get_mut(usize::from(number)) else {
                     return false;

@@ -116,6 +116,32 @@ fn what_is_read_in_parts_is_all_there_is() {
     assert!(again >= 500);
 }
 
+/// The owner reads on while a larger table takes the place of the one that it was in the midst of.
+#[test]
+fn a_hand_of_another_table_begins_with_the_first_entry() {
+    if !privileged() {
+        return;
+    }
+    let sizes = Sizes {
+        neighbors: 1000,
+        ..SIZES
+    };
+    let program = GatewayProgram::load(sizes).unwrap();
+    let entries = many(100);
+    assert_eq!(program.neighbors().put(&entries), entries.len());
+    let larger = program.with_room(2000).unwrap();
+    assert_eq!(larger.neighbors().put(&entries), entries.len());
+    assert!(entries.iter().all(|(key, _)| larger.neighbors().contains(key)));
+    let mut hand = TableHand::default();
+    program.neighbors().read_on(&mut hand, 60, |_, _| ());
+    let mut found = HashMap::new();
+    larger
+        .neighbors()
+        .read_on(&mut hand, usize::MAX, |key, value| _ = found.insert(key, value));
+    assert_eq!(found, entries.into_iter().collect());
+    assert!(hand.is_new());
+}
+
 #[test]
 fn a_full_cache_refuses_and_forgets_nothing() {
     if !privileged() {
@@ -435,7 +461,8 @@ fn program_with_more_room_takes_the_place_of_the_first() {
                 ..bed.program.sizes()
             }
         );
-        grown.replace([], None).unwrap();
+        grown.replace([]).unwrap();
+        grown.publish_table(None).unwrap();
         bed.program = grown;
         assert_eq!(bed.run(&frame).outcome, Outcome::Slow(SlowCause::Miss));
         let mut entries = many(4000);
