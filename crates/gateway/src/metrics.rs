@@ -425,6 +425,8 @@ fn caches(out: &mut Out<'_, '_>, counters: &Counters) -> fmt::Result {
         capacity: counters.cache_capacity,
         evicted: counters.cache_evicted,
         refused: counters.cache_refused,
+        // The daemon writes it without the kernel.
+        failed: 0,
     };
     out.counter(
         "fast_path_divergences",
@@ -436,10 +438,14 @@ fn caches(out: &mut Out<'_, '_>, counters: &Counters) -> fmt::Result {
         ("fast_path_cache", neighbors),
         ("fast_path_connection_cache", counters.connection_cache),
     ] {
-        let gone = [("evicted", cache.evicted), ("refused", cache.refused)];
+        let gone = [
+            ("evicted", cache.evicted),
+            ("refused", cache.refused),
+            ("failed", cache.failed),
+        ];
         out.counters(
             &format!("{name}_pressure"),
-            "Entries of a cache of the fast path that made room for others, or that there was no room for",
+            "Entries of a cache of the fast path: evicted for others, without room, or refused by the kernel",
             None,
             gone.map(labelled),
         )?;

@@ -11,8 +11,10 @@ use std::time::{Duration, Instant};
 use crate::{Lab, Namespace, VethConfig};
 
 mod measured;
+mod memory_group;
 
 pub use measured::{LONG_DELAY, Off, REPEATS, expect, measured};
+pub use memory_group::{MemoryGroup, join_group};
 
 /// Environment variable that turns the skipping of a test for lack of privileges into a failure.
 pub const STRICT: &str = "RINGSIDE_STRICT";

@@ -50,7 +50,8 @@ impl<K: Entry, V: Entry> Cache<K, V> {
     ///
     /// # Errors
     ///
-    /// [`Error::Map`] if the kernel refuses it for another reason than too little room.
+    /// [`Error::Map`] if the kernel refuses it for another reason than too little room, such as
+    /// `ENOMEM`: it has no memory for another entry. Some entries may be there then.
     pub fn put(&self, entries: &[(K, V)]) -> Result<usize> {
         let failed = self.failed("writing");
         let mut done = 0;
@@ -68,8 +69,9 @@ impl<K: Entry, V: Entry> Cache<K, V> {
                 .update_batch(&keys, &values, count, MapFlags::ANY, MapFlags::ANY);
             match put.map_err(|error| load::os_error(&error)) {
                 Ok(()) => done += chunk.len(),
-                // It ended at the first that was one too many; some of the others may be there already.
-                Err(error) if is_full(&error) => {
+                // It ended at the first that was one too many, or before the kernel had the memory
+                // for the next one at hand. Some of the others may be there already.
+                Err(error) if is_full(&error) || is_out_of_memory(&error) => {
                     for (key, value) in keys.chunks(K::LEN).zip(values.chunks(V::LEN)) {
                         let put = self.map.update(key, value, MapFlags::ANY);
                         match put.map_err(|error| load::os_error(&error)) {
@@ -178,10 +180,14 @@ impl Hand {
     }
 }
 
-/// Returns whether there is no room at present: no entry is free, or the memory for one is not
-/// there at once.
+/// Returns whether the map has as many entries as it may have.
+/// <https://elixir.bootlin.com/linux/v6.18/C/ident/alloc_htab_elem>
 fn is_full(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(E2BIG | ENOMEM))
+    error.raw_os_error() == Some(E2BIG)
+}
+
+fn is_out_of_memory(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(ENOMEM)
 }
 
 fn is_missing(error: &io::Error) -> bool {

@@ -145,6 +145,7 @@ impl OperationService for Api {
                 capacity: counters.connection_cache.capacity,
                 evicted: counters.connection_cache.evicted,
                 refused: counters.connection_cache.refused,
+                failed: counters.connection_cache.failed,
             }),
             handed_up: (counters.handed_up.iter())
                 .map(|(cause, packets)| count(cause, *packets))

@@ -153,6 +153,7 @@ pub(super) async fn stats(channel: Channel, json: bool) -> Result<()> {
             "capacity": connection_cache.capacity,
             "evicted": connection_cache.evicted,
             "refused": connection_cache.refused,
+            "failed": connection_cache.failed,
         },
         "handed-up-packets": counts(&all.handed_up),
         "interface-events": counts(&all.interface_events),

@@ -47,6 +47,8 @@ pub(super) struct Handed {
     evicted: u64,
     /// Entries that there was no room for.
     refused: u64,
+    /// Entries that the kernel refused for another reason, such as too little memory.
+    pub(super) failed: u64,
     /// When it was looked through for room.
     evicted_at: Option<u64>,
     /// Where to look next.
@@ -124,18 +126,26 @@ impl Handed {
         if entries.is_empty() {
             return Ok(());
         }
-        let mut done = program.connections().put(&entries)?;
+        let mut done = self.put(program, &entries)?;
         if done < entries.len() && self.evict(program, conntrack, (epochs, now))? {
-            done = program.connections().put(&entries)?;
+            done = self.put(program, &entries)?;
         }
         if self.check_windows && begun.elapsed() > MOST_UNFOLLOWED {
             // Too much may have gone by meanwhile.
             entries.iter_mut().for_each(|(_, value)| value.numbers = None);
-            done = program.connections().put(&entries)?;
+            done = self.put(program, &entries)?;
         }
         self.refused += (entries.len() - done) as u64;
         self.count(program, done);
         Ok(())
+    }
+
+    /// Puts connections, and returns how many there is room for. Counts those that the kernel
+    /// refuses for another reason: some of them may be there, and the next packet of the others is
+    /// handed over again.
+    fn put(&mut self, program: &GatewayProgram, entries: &[(ConnectionKey, CachedConnection)]) -> Result<usize> {
+        let put = program.connections().put(entries);
+        Ok(put.inspect_err(|_| self.failed += entries.len() as u64)?)
     }
 
     /// Puts brief connections where there is room. They take it from nobody.
@@ -145,15 +155,19 @@ impl Handed {
         conntrack: &Conntrack,
         entries: &[(ConnectionKey, CachedConnection)],
     ) -> Result<()> {
+        let mut failed = None;
         for entry in entries {
-            let done = program.connections().put(&[*entry])?;
-            if done == 0 {
-                self.refused += 1;
+            let done = self.put(program, &[*entry]);
+            self.refused += u64::from(matches!(done, Ok(0)));
+            if !matches!(done, Ok(1..)) {
                 conntrack.take_back(ConnectionId::from_bits(entry.1.name));
             }
-            self.count(program, done);
+            match done {
+                Ok(done) => self.count(program, done),
+                Err(error) => failed = Some(error),
+            }
         }
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 
     fn count(&mut self, program: &GatewayProgram, put: usize) {
@@ -258,6 +272,7 @@ impl Handed {
             capacity: program.sizes().connections.into(),
             evicted: self.evicted,
             refused: self.refused,
+            failed: self.failed,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use ringside_bpf::gateway::Sizes;
 use ringside_gateway_core::conntrack::Limits;
-use ringside_netlab::testing::is_root;
+use ringside_netlab::testing::{MemoryGroup, is_root, join_group, skip_unsupported};
 
 use super::*;
 
@@ -38,7 +38,7 @@ impl Bed {
             sample_bytes: 4096,
         };
         let conntrack = Conntrack::new(Limits {
-            connections: 100,
+            connections: u32::from(room).max(100),
             ..Limits::default()
         });
         conntrack.limit_brief(most_brief(room.into()));
@@ -117,6 +117,7 @@ impl Bed {
             capacity,
             evicted,
             refused,
+            failed: _,
         } = self.handed.counters(&self.program);
         [entries, capacity, evicted, refused]
     }
@@ -301,4 +302,65 @@ fn numbers_are_handed_over_only_with_the_option() {
         stop_checking(&bed.program).unwrap();
         assert!(found().numbers.is_none());
     }
+}
+
+/// Not a test by itself: what another process does.
+#[test]
+#[ignore = "another test runs it in a process of its own"]
+fn child() {
+    const MANY: u16 = 30_000;
+    let Some(group) = MemoryGroup::with_limit(1 << 30) else {
+        return println!("unsupported");
+    };
+    let outside = group.path().parent().unwrap();
+    // The kernel takes memory for entries from the group of who made the map.
+    join_group(group.path());
+    let mut bed = Bed::with_room(MANY, (1..=MANY).map(|port| (port, State::Established)));
+    join_group(outside);
+    group.set_limit(group.usage().unwrap()).unwrap();
+    let mut known = Vec::new();
+    bed.conntrack.for_each(|connection| known.push((connection.id, EPOCH)));
+    let at = (&bed.epochs, (u64::from(MANY) + 10) * SECOND);
+    let error = bed
+        .handed
+        .hand_over(&bed.program, &bed.conntrack, known, at)
+        .unwrap_err();
+    let error = error.downcast::<ringside_bpf::Error>().unwrap();
+    let there = bed.there().len();
+    let [.., evicted, refused] = bed.counters();
+    println!(
+        "errno {:?}, {evicted} {refused}, {}, {there}",
+        error.errno(),
+        bed.handed.failed
+    );
+    assert_eq!((error.errno(), evicted, refused), (Some(12), 0, 0));
+    assert!(bed.handed.failed > 0 && there > 0 && there < usize::from(MANY));
+    // With memory again, who was left out comes with its next packet.
+    group.set_limit(1 << 30).unwrap();
+    let mut known = Vec::new();
+    bed.conntrack.for_each(|connection| known.push((connection.id, EPOCH)));
+    let at = (&bed.epochs, (u64::from(MANY) + 11) * SECOND);
+    bed.handed.hand_over(&bed.program, &bed.conntrack, known, at).unwrap();
+    assert_eq!(bed.there().len(), usize::from(MANY));
+    println!("done");
+}
+
+#[test]
+fn no_connection_makes_room_for_another_where_the_kernel_lacks_memory() {
+    if !is_root() {
+        return;
+    }
+    let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+    again.args([
+        "--exact",
+        "datapath::connections::tests::child",
+        "--ignored",
+        "--nocapture",
+    ]);
+    let done = again.output().unwrap();
+    let text = String::from_utf8_lossy(&done.stdout);
+    if text.contains("unsupported") {
+        return skip_unsupported("a control group below which one with a memory limit can be made");
+    }
+    assert!(text.contains("done") && done.status.success(), "{done:?}");
 }

@@ -13,6 +13,7 @@ use ringside_gateway_core::table::HostId;
 use super::cache::{BATCH, Cache, Moved, Room};
 use super::check::Check;
 use super::growth::{Growth, GrowthThread};
+use super::notices::About;
 use super::pace::{self, Pace};
 use super::worker::{Shared, now};
 use super::{Told, connections, renew};
@@ -45,6 +46,8 @@ impl Keeper {
         let mut moved: Option<Moved> = None;
         let mut check = Check::new(ticked);
         let (mut marks, mut growth) = (false, GrowthThread::default());
+        // Since the last tick.
+        let mut is_failing = false;
         while !self.shared.stop.load(Ordering::Relaxed) {
             let pause = match (marks || moved.is_some(), self.hosts.is_empty()) {
                 (true, _) => BETWEEN_PARTS,
@@ -52,7 +55,13 @@ impl Keeper {
                 (false, false) => BETWEEN_LOOKS,
             };
             match self.cacheable.recv_timeout(pause) {
-                Ok(first) => warn("the caches cannot be filled", self.take(first)),
+                Ok(first) => {
+                    if let Err(error) = self.take(first) {
+                        is_failing = true;
+                        let problem = format!("the fast path takes no connections, workers do: {error}");
+                        self.shared.notices.tell(About::Caches, Some(problem));
+                    }
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
@@ -79,6 +88,9 @@ impl Keeper {
                 ticked = Instant::now();
                 warn("what is to be done every second", self.tick(since));
                 growth.start_if_due(&self.growth, ticked);
+                if !std::mem::take(&mut is_failing) {
+                    self.shared.notices.tell(About::Caches, None);
+                }
                 // Time-outs may be others by now.
                 synchronise.hasten(pace::of_connections(&self.tables.conntrack), ticked);
             }

@@ -81,6 +81,8 @@ pub(super) enum About {
     Peer(u8),
     /// What they have cannot be made known.
     Settings,
+    /// The fast path's caches cannot be filled.
+    Caches,
     /// MAC addresses of hosts cannot be found out.
     Hosts,
     /// There are more of them, of a family, than the kernel's table takes.

@@ -1975,6 +1975,9 @@ pub struct CacheStatistics {
     /// Entries that there was no room for: workers send on what they are about.
     #[prost(uint64, tag = "4")]
     pub refused: u64,
+    /// Entries that the kernel refused for another reason, such as too little memory: the same.
+    #[prost(uint64, tag = "5")]
+    pub failed: u64,
 }
 /// Counters and sizes. Counters begin with the start of the program.
 #[derive(Clone, PartialEq, ::prost::Message)]

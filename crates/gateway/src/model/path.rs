@@ -219,6 +219,8 @@ pub struct CacheCounters {
     pub evicted: u64,
     /// Entries that there was no room for.
     pub refused: u64,
+    /// Entries that the kernel refused for another reason, such as too little memory.
+    pub failed: u64,
 }
 
 /// Hosts that were told where what they send goes.

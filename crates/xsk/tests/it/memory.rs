@@ -2,15 +2,12 @@
 //!
 //! The processes with less are this very binary, started once more; see `common/child.rs`.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
 
 use crate::common::PATIENCE;
 use crate::common::child::{part, play, said, say_outcome};
 use crate::common::{assert_clean, lab};
-use ringside_netlab::testing::{is_root, skip_unsupported};
-use ringside_netlab::wait_until;
+use ringside_netlab::testing::{MemoryGroup, is_root, join_group, skip_unsupported};
 use ringside_xsk::{Error, Interface, Port, Queue, QueueOptions};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -26,8 +23,7 @@ const MIB: u64 = 1024 * KIB;
 fn child() {
     let (part, interface) = part();
     if let Ok(group) = std::env::var(GROUP) {
-        // 0: the process that writes.
-        fs::write(Path::new(&group).join("cgroup.procs"), "0").expect("joins the group");
+        join_group(Path::new(&group));
     }
     // A kernel worker frees the queues and memory of the previous process later.
     let patient = QueueOptions::new().busy_timeout(PATIENCE);
@@ -176,11 +172,11 @@ fn too_little_memory_of_the_control_group_is_told_to_the_byte() {
         return;
     }
     const LIMIT: u64 = 32 * MIB;
-    let Some(group) = Group::with_limit(LIMIT) else {
+    let Some(group) = MemoryGroup::with_limit(LIMIT) else {
         return skip_unsupported("a control group below which one with a memory limit can be made");
     };
     let lab = lab("cgroup", 2);
-    let inside = |part| said(play(&lab, part, "+all", None).env(GROUP, &group.path));
+    let inside = |part| said(play(&lab, part, "+all", None).env(GROUP, group.path()));
     assert_eq!(inside("open-queue"), "opened", "1 MiB fits");
 
     let told = inside("open-large-queue");
@@ -188,7 +184,7 @@ fn too_little_memory_of_the_control_group_is_told_to_the_byte() {
         told.starts_with("Memory / ") && told.contains("veth-b queue 1: 67108864 bytes of memory are needed"),
         "{told}"
     );
-    let place = format!("the control group {} has ", group.path.display());
+    let place = format!("the control group {} has ", group.path().display());
     let (left, rest) = told
         .split_once(&place)
         .and_then(|(_, rest)| rest.split_once(' '))
@@ -199,49 +195,7 @@ fn too_little_memory_of_the_control_group_is_told_to_the_byte() {
         "{told}"
     );
     assert_clean(&lab.b);
-    let path = group.path.clone();
+    let path = group.path().to_owned();
     drop(group);
     assert!(!path.exists(), "{} is left", path.display());
-}
-
-/// A control group of its own with a memory limit, removed on drop.
-struct Group {
-    path: PathBuf,
-}
-
-impl Group {
-    /// Below the group of this process; with version 2, which allows no limits below a group with processes, below one
-    /// of the groups around it. `None` where no such group can be made.
-    fn with_limit(bytes: u64) -> Option<Self> {
-        let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-        // "ID:controllers:path"
-        groups.lines().find_map(|line| {
-            let mut fields = line.splitn(3, ':');
-            let (id, controllers, own) = (fields.next()?, fields.next()?, fields.next()?);
-            let (mount, file) = if controllers.split(',').any(|name| name == "memory") {
-                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
-            } else if id == "0" {
-                ("/sys/fs/cgroup", "memory.max")
-            } else {
-                return None;
-            };
-            let name = format!("ringside-test-{}", std::process::id());
-            Path::new(own).ancestors().find_map(|around| {
-                let path = Path::new(mount).join(around.strip_prefix("/").ok()?).join(&name);
-                fs::create_dir(&path).ok()?;
-                let group = Self { path };
-                fs::write(group.path.join(file), bytes.to_string()).ok()?;
-                Some(group)
-            })
-        })
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // Busy until the kernel is done with the last process.
-        if !wait_until(Duration::from_secs(5), || fs::remove_dir(&self.path).is_ok()) {
-            eprintln!("the control group {} could not be removed", self.path.display());
-        }
-    }
 }
