@@ -12,8 +12,9 @@
 //! tens of nanoseconds; two workers want the same one at the same time once in hundreds of packets. Lock-free entries
 //! would have to be freed by epochs and could not hold lists, and a table for each worker would need both directions on one
 //! queue, which no NIC promises for what is inside of a tunnel. An entry is 128 bytes ([`Conntrack::BYTES`] with its
-//! share of the index); all memory is taken at the beginning. Its words may be read without the lock, which
-//! [`Conntrack::look_ahead`] does to fetch them for a whole burst.
+//! share of the index). The address space is reserved at the beginning, and a place takes memory
+//! when it is first used: the kernel clears a page for 32 of them. Its words may be read without
+//! the lock, which [`Conntrack::look_ahead`] does to fetch them for a whole burst.
 //!
 //! # What the fast path does not show
 //! Packets of a connection that [`Conntrack::hand_over`] gave to the fast path are not seen here any more. Numbers of TCP
@@ -171,7 +172,7 @@ pub struct Conntrack {
 
 impl Conntrack {
     /// Bytes that a connection takes: its entry, and its share of the index.
-    pub const BYTES: usize = size_of::<Slot>() + 2 * size_of::<u32>();
+    pub const BYTES: usize = Slot::BYTES + 2 * size_of::<u32>();
 
     /// A table without connections.
     #[must_use]
@@ -275,10 +276,17 @@ impl Conntrack {
         self.moving.set(shard, until);
     }
 
-    /// Bytes that are reserved.
+    /// Returns the bytes that it takes: the index, and the entries of as many connections as there
+    /// were at one time.
     #[must_use]
     pub fn memory(&self) -> usize {
         self.parts.iter().map(Stripe::memory).sum()
+    }
+
+    /// Returns the bytes that it takes when there are as many connections as there may be.
+    #[must_use]
+    pub fn max_memory(&self) -> usize {
+        self.parts.iter().map(Stripe::max_memory).sum()
     }
 
     /// How many connections are in which state, and what became of others. It counts nothing: each stripe is asked.

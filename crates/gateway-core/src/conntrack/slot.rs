@@ -11,6 +11,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use zerocopy::FromZeros;
+
 use super::entry::Entry;
 use super::key::Key;
 use super::state::State;
@@ -18,12 +20,53 @@ use super::tcp::Tcp;
 use crate::policy::ProfileId;
 use crate::words::{halves, joined};
 
-/// Two cache lines that are fetched together.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(super) struct Slot([AtomicU64; 16]);
+/// Words of a place.
+const WORDS: usize = 16;
 
-const _: () = assert!(size_of::<Slot>() == 128);
+/// Places, which take memory when they are first used.
+#[derive(Debug)]
+pub(super) struct Slots {
+    words: Box<[AtomicU64]>,
+    /// Word with which the first place begins, so that each is two cache lines that are fetched
+    /// together.
+    first: usize,
+}
+
+impl Slots {
+    /// Returns this many places with zeros.
+    ///
+    /// # Panics
+    ///
+    /// If there is no memory for them.
+    pub(super) fn new(count: usize) -> Self {
+        // The kernel has zeros for the pages of a large allocation when they are first touched. The
+        // allocator would write them itself for a type of this alignment.
+        let words = <[AtomicU64]>::new_box_zeroed_with_elems(count * WORDS + WORDS - 1);
+        let words = words.expect("memory for connections");
+        let misaligned = words.as_ptr().addr() % Slot::BYTES / size_of::<AtomicU64>();
+        Self {
+            first: (WORDS - misaligned) % WORDS,
+            words,
+        }
+    }
+
+    fn all(&self) -> &[[AtomicU64; WORDS]] {
+        let (places, _) = self.words[self.first..].as_chunks();
+        places
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.all().len()
+    }
+
+    pub(super) fn get(&self, slot: u32) -> Option<Slot<'_>> {
+        self.all().get(slot as usize).map(Slot)
+    }
+}
+
+/// A place: two cache lines that are fetched together.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Slot<'a>(&'a [AtomicU64; WORDS]);
 
 const CHAIN: usize = 5;
 const LIST: usize = 6;
@@ -33,7 +76,9 @@ const GENERATION: usize = 9;
 const PROFILES: usize = 10;
 const TCP: usize = 11;
 
-impl Slot {
+impl Slot<'_> {
+    pub(super) const BYTES: usize = WORDS * size_of::<AtomicU64>();
+
     fn load(&self, at: usize) -> u64 {
         self.0[at].load(Ordering::Relaxed)
     }

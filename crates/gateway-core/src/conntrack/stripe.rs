@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::Counts;
 use super::entry::{Entry, NONE};
 use super::key::Key;
-use super::slot::Slot;
+use super::slot::{Slot, Slots};
 use super::state::{Rank, State};
 
 /// Nanoseconds of a tick, as a shift: about a millisecond. 32 bits of them are 52 days.
@@ -34,7 +34,7 @@ pub(super) fn ticks(now: u64) -> u32 {
 pub(super) struct Stripe {
     /// Written under the lock only, as the slots are.
     heads: Box<[AtomicU32]>,
-    slots: Box<[Slot]>,
+    slots: Slots,
     held: Mutex<Held>,
 }
 
@@ -66,7 +66,7 @@ impl Stripe {
         Self {
             // One and a half heads to a connection in the mean.
             heads: (0..most.next_power_of_two()).map(|_| AtomicU32::new(NONE)).collect(),
-            slots: std::iter::repeat_with(Slot::default).take(most).collect(),
+            slots: Slots::new(most),
             held: Mutex::new(Held {
                 used: 0,
                 free: NONE,
@@ -76,8 +76,14 @@ impl Stripe {
         }
     }
 
+    /// Returns the bytes that the index and the places take that were used until now.
     pub(super) fn memory(&self) -> usize {
-        size_of_val(&*self.heads) + size_of_val(&*self.slots)
+        size_of_val(&*self.heads) + self.lock().used() as usize * Slot::BYTES
+    }
+
+    /// Returns the bytes that all of them take.
+    pub(super) fn max_memory(&self) -> usize {
+        size_of_val(&*self.heads) + self.slots.len() * Slot::BYTES
     }
 
     /// Waits for who has the lock. A panic under it leaves nothing half done that matters more than all further packets.
@@ -95,7 +101,7 @@ impl Stripe {
 
     /// Brings a place near.
     pub(super) fn fetch(&self, slot: u32) -> u64 {
-        self.slots.get(slot as usize).map_or(0, Slot::fetch)
+        self.slots.get(slot).map_or(0, |slot| slot.fetch())
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "masked below")]
@@ -104,8 +110,8 @@ impl Stripe {
         (hash >> 32) as usize & (self.heads.len() - 1)
     }
 
-    fn slot(&self, slot: u32) -> &Slot {
-        &self.slots[slot as usize]
+    fn slot(&self, slot: u32) -> Slot<'_> {
+        self.slots.get(slot).expect("a place of this stripe")
     }
 }
 

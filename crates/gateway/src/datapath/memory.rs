@@ -34,8 +34,8 @@ pub(super) fn sizes(options: &PathOptions, known: usize, ports: &Ports) -> Resul
     Ok((sizes, room(1)..=room(4)))
 }
 
-/// Logs how much memory the parts take at the start. What grows later: the cache of connections,
-/// the tables.
+/// Logs how much memory the parts take at the start. What grows later: both caches and the tables,
+/// that of connections up to `max_connections_mib`.
 pub(super) fn log(program: &GatewayProgram, tables: &Tables, shares: &[Share]) {
     let maps = program.memory().unwrap_or_else(|error| {
         tracing::debug!(%error, "the memory of maps is not known");
@@ -54,6 +54,7 @@ pub(super) fn log(program: &GatewayProgram, tables: &Tables, shares: &[Share]) {
         cached_connections_mib = connections / MIB,
         other_maps_mib = (sum(&|_| true) - neighbors - connections) / MIB,
         connections_mib = tables.conntrack.memory() as u64 / MIB,
+        max_connections_mib = tables.conntrack.max_memory() as u64 / MIB,
         neighbors_mib = tables.neighbors.memory() as u64 / MIB,
         policy_mib = policy as u64 / MIB,
         frames_mib = sockets::frame_bytes(shares) / MIB,

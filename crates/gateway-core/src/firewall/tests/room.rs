@@ -292,11 +292,30 @@ fn ranks_are_in_order() {
     assert!(open.clone().all(|state| state.is_open()) && open.count() == 3);
 }
 
+/// Of the process, in bytes.
+fn resident_memory() -> usize {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: usize = pages.split_whitespace().nth(1).unwrap().parse().unwrap();
+    pages * 4096
+}
+
 #[test]
-fn bytes_of_a_million() {
-    let conntrack = Conntrack::new(Limits::default());
-    let each = conntrack.memory() / 1_000_000;
-    assert!(each <= 192, "{each}");
+fn connections_take_memory_when_they_come() {
+    const COUNT: u32 = 4 << 20;
+    const FEW: u16 = 5000;
+    const { assert!(Conntrack::BYTES <= 192) };
+    let before = resident_memory();
+    let mut bench = Bench::open(limits(COUNT));
+    let taken = resident_memory().saturating_sub(before);
+    // Other tests run meanwhile.
+    assert!(taken < COUNT as usize * Conntrack::BYTES / 2, "{taken}");
+    let index = bench.firewall.conntrack().memory();
+    assert!(index <= COUNT as usize * 16, "{index}");
+    for port in 0..FEW {
+        bench.pass(&udp(port, 53));
+    }
+    let more = bench.firewall.conntrack().memory() - index;
+    assert_eq!(more, usize::from(FEW) * 128);
 }
 
 fn of_rank(counts: &Counts, rank: Rank) -> u32 {
