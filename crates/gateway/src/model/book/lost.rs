@@ -36,7 +36,8 @@ pub(super) const fn placeholder(address: TenantAddress) -> Port {
     }
 }
 
-/// Returns whether a port is a [`placeholder`]. A port with groups may have version 0, too.
+/// Returns whether a port looks like a [`placeholder`]. A port with groups may have version 0, too,
+/// and so may one without, which etcd has then.
 pub(super) const fn is_placeholder(port: &Port) -> bool {
     port.version == 0 && port.groups.is_empty()
 }
@@ -54,8 +55,8 @@ impl Book {
             (_, None) => false,
             // Nobody can be reached there, and it is not known that there ever was a port.
             (None, Some(bound)) => !bound.is_placeholder || self.has_neighbor(address),
-            // Written by an older gateway that could not read it.
-            (Some(Statement::Put(port)), Some(bound)) => is_placeholder(port) && !bound.is_placeholder,
+            // Written by an older gateway that could not read it. Another port is known.
+            (Some(Statement::Put(port)), Some(_)) => is_placeholder(port),
             (Some(Statement::Delete(..)), Some(_)) => false,
         };
         if is_lost {
@@ -64,6 +65,14 @@ impl Book {
             self.lost.remove(&address);
         }
         is_lost
+    }
+
+    /// Notes that etcd has what is known of an address: a port there is no placeholder.
+    pub(super) fn found_port(&mut self, address: TenantAddress) {
+        self.lost.remove(&address);
+        if let Some(bound) = self.ports.get_mut(&address) {
+            bound.is_placeholder = false;
+        }
     }
 
     fn has_placeholder(&self, address: TenantAddress) -> bool {

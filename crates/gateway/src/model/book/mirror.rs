@@ -256,9 +256,6 @@ impl Book {
         source: Source,
     ) -> Option<Made> {
         let bound = self.ports.get(&address).copied();
-        if self.holds_lost(address, entry, bound, source) {
-            return None;
-        }
         let gone = self.gone.ports.get(&address).copied();
         let put = entry.and_then(|entry| match &entry.statement {
             Statement::Put(port) => Some(port),
@@ -272,9 +269,14 @@ impl Book {
             _ => false,
         };
         if is_same {
+            self.found_port(address);
+            return None;
+        }
+        if self.holds_lost(address, entry, bound, source) {
             return None;
         }
         self.bind(policy, address, put);
+        self.found_port(address);
         note(&mut self.gone.ports, address, entry);
         Some(made(address, entry, bound.map(|bound| bound.version), gone))
     }

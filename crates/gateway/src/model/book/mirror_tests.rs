@@ -406,6 +406,38 @@ fn a_port_of_version_0_with_groups_is_no_placeholder() {
     assert_eq!(book.restoration(9), [Change::Port(Statement::Put(known))]);
 }
 
+/// A port without groups allows nothing. Forgotten, it would let everything through to a neighbour
+/// that comes later.
+#[test]
+fn a_port_of_version_0_without_groups_is_no_placeholder_if_etcd_has_it() {
+    let (mut book, _) = book();
+    let (block, _) = Block::of(address(0, 0));
+    let known = Port {
+        address: address(0, 3),
+        groups: Vec::new(),
+        version: 0,
+    };
+    let there = Item::Ports(
+        block,
+        vec![Entry {
+            statement: Statement::Put(known.clone()),
+            deleted: 0,
+        }],
+    );
+    // Also if it was closed before because the key could not be read.
+    book.mirror(&[Item::DamagedPorts(block)], Source::List);
+    for _ in 0..2 {
+        book.mirror(std::slice::from_ref(&there), Source::Watch);
+        assert_eq!(
+            (book.lost(9), book.known_item(Key::Ports(block))),
+            ((0, vec![]), there.clone())
+        );
+    }
+    book.mirror(&[Item::Ports(block, Vec::new())], Source::Watch);
+    assert_eq!(book.lost(9), (1, vec![address(0, 3)]));
+    assert_eq!(book.restoration(9), [Change::Port(Statement::Put(known))]);
+}
+
 /// Otherwise workers forward packets to the neighbour while the fast path applies old rules to
 /// others.
 #[test]
