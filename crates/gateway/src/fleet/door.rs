@@ -150,6 +150,12 @@ impl Door {
         }
     }
 
+    /// As [`Door::late_from`], whichever is asked now.
+    pub(crate) async fn late(&self) {
+        let turn = self.0.known.lock().await.turns;
+        self.late_from(turn).await;
+    }
+
     /// It has answered. If it is not the first of this gateway's order, that one is asked again after a while.
     pub(crate) async fn good(&self, turn: u64) {
         let mut known = self.0.known.lock().await;

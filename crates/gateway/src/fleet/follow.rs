@@ -15,6 +15,9 @@ use super::sync::{Action, Failed, Input, Mark, Sync, Tell};
 use super::unanswered::{LOOK, Unanswered};
 use crate::model::Done;
 
+/// Answer of a member to a question that was on its way to a leader before another was elected.
+/// <https://github.com/etcd-io/etcd/blob/main/api/v3rpc/rpctypes/error.go>
+const LEADER_CHANGED: &str = "leader changed";
 /// Answers that wait.
 const WAITING: usize = 16;
 
@@ -181,7 +184,12 @@ impl Follower {
             Action::Pulse => {
                 self.asked = Instant::now();
                 let is_new = self.sync.mark().is_none();
+                // The last question is given up.
+                let is_late = self.tasks[PULSE].is_under_way();
                 self.start(PULSE, |line| async move {
+                    if is_late {
+                        door.late().await;
+                    }
                     line.say(Input::Pulse(pulse(&door, is_new).await)).await;
                 });
             }
@@ -247,6 +255,8 @@ async fn pulse(door: &Door, is_new: bool) -> Result<super::sync::Pulse, String> 
     let pulse = tokio::time::timeout(patience, etcd.pulse()).await;
     match &pulse {
         Ok(Ok(_)) => door.good(etcd.turn()).await,
+        // It is the first to know the new leader, and the next member may be the one that led.
+        Ok(Err(why)) if why.contains(LEADER_CHANGED) => {}
         Ok(Err(_)) => door.turn_from(etcd.turn()).await,
         Err(_) => door.late_from(etcd.turn()).await,
     }

@@ -134,7 +134,8 @@ impl Member {
         format!("https://{}:2380", self.host.ip())
     }
 
-    fn url(&self) -> String {
+    /// Where gateways reach it.
+    pub(crate) fn url(&self) -> String {
         format!("https://{}:2379", self.host.ip())
     }
 
@@ -257,7 +258,7 @@ impl Member {
         command
     }
 
-    fn status(&self) -> Option<Value> {
+    pub(crate) fn status(&self) -> Option<Value> {
         let words = ["--command-timeout", "1s", "endpoint", "status", "--write-out", "json"];
         let all: Value = serde_json::from_str(&self.ctl(&words)?).ok()?;
         Some(all.get(0)?.get("Status")?.clone())

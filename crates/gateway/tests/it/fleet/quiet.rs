@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use ringside_netlab::testing::{expect, measured};
 
 use super::Etcd;
-use super::cluster::{Cluster, How};
+use super::cluster::{Cluster, How, Member};
 use super::common::Folder;
 use super::common::daemon::{Daemon, put_neighbor};
 use super::common::etcd::configure;
@@ -92,4 +92,65 @@ fn a_lost_quorum_is_not_taken_for_a_slow_disk() {
     cluster.members[0].wait();
     cluster.wait_well();
     cluster.gateways[0].daemon().ok(&put("2"));
+}
+
+/// The others elect another leader: gateways that can ask these are held up for no longer than
+/// `silence-ms`. One that knows the stopped member alone says so within two seconds.
+#[test]
+fn a_stopped_leader_is_noticed_by_who_asks_it_and_stops_nobody_else() {
+    if !ringside_netlab::testing::is_root() {
+        return;
+    }
+    let mut cluster = Cluster::start("ft-leader", USUAL);
+    cluster.wait_well();
+    let urls: Vec<String> = cluster.members.iter().map(Member::url).collect();
+    let mut version = 0;
+    measured(|| {
+        let leader = cluster.leader();
+        cluster.gateways[0].restart_after(|folder| {
+            let file = folder.join("gateway.toml");
+            let text = std::fs::read_to_string(&file).unwrap();
+            let (before, rest) = text.split_once("endpoints = [").unwrap();
+            let (_, after) = rest.split_once(']').unwrap();
+            std::fs::write(&file, format!("{before}endpoints = [\"{}\"]{after}", urls[leader])).unwrap();
+        });
+        cluster.wait_well();
+        let term = cluster.term();
+        cluster.members[leader].signal("STOP");
+        let began = Instant::now();
+        let [alone, others @ ..] = &mut cluster.gateways[..] else {
+            unreachable!("three")
+        };
+        let (noticed, said) = std::thread::scope(|scope| {
+            let notice = scope.spawn(|| {
+                let alone = alone.daemon();
+                alone.wait("its complaint", |alone| alone.health().contains(SILENT));
+                (began.elapsed(), alone.health())
+            });
+            for other in &mut *others {
+                version += 1;
+                other.daemon().ok(&put(&version.to_string()));
+                assert!(!other.daemon().log().contains(CUT_OFF), "{}", other.daemon().log());
+            }
+            notice.join().unwrap()
+        });
+        let written = began.elapsed();
+        let after = cluster.members.iter().enumerate().filter(|(at, _)| *at != leader);
+        let elected = after
+            .filter_map(|(_, member)| member.status()?["raftTerm"].as_u64())
+            .max();
+        cluster.members[leader].signal("CONT");
+        assert!(elected > Some(term), "{elected:?} after {term}");
+        assert!(!said.contains(CUT_OFF) || noticed > 4 * SECOND, "{said}");
+        cluster.wait_well();
+        for gateway in &mut cluster.gateways {
+            let known = gateway.daemon().ok(&["get", "neighbor", "42", "10.0.0.7", "--json"]);
+            let known: serde_json::Value = serde_json::from_str(&known).unwrap();
+            assert_eq!(known["version"], version, "{known}");
+        }
+        expect(
+            noticed < 5 * SECOND / 2 && written < 2 * USUAL.silence,
+            format_args!("noticed after {noticed:?}, written after {written:?}"),
+        )
+    });
 }
