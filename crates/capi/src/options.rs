@@ -144,7 +144,11 @@ pub struct rsd_options {
     /// queue keeps all of its frames waiting, as long as rsd_receive() is called every 10 ms. With
     /// UINT32_MAX all of them wait at all times.
     pub working_set: u32,
+    /// Has to be 0.
+    pub reserved: u32,
 }
+
+const _: () = assert!(size_of::<rsd_options>() == offset_of!(rsd_options, reserved) + size_of::<u32>());
 
 /// Packets of a burst at the most when nothing is said.
 const DEFAULT_BATCH: u32 = 64;
@@ -283,6 +287,9 @@ impl rsd_options {
     }
 
     fn queue_options(&self) -> Result<QueueOptions, Failure> {
+        if self.reserved != 0 {
+            return Err(Failure::invalid("options.reserved has to be 0"));
+        }
         let direction = match self.direction {
             0 => Direction::Both,
             1 => Direction::Receive,

@@ -67,44 +67,56 @@ pub struct Stolen {
 }
 
 /// Rounds of an interleaved measurement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rounds {
     /// Those in which the hypervisor took no more than [`STEAL_LIMIT`] of the CPU time.
     pub quiet: usize,
     /// All others.
     pub disturbed: usize,
+    /// Variants and cells that have no quiet round: their figures are of disturbed ones.
+    pub without_quiet: usize,
 }
 
 impl Rounds {
     /// Counts those of a result; `None` for one without rounds.
     #[must_use]
     pub fn of(result: &Outcome) -> Option<Self> {
-        let count = |rounds: &mut dyn Iterator<Item = &Round>| {
-            let mut all = Self { quiet: 0, disturbed: 0 };
-            rounds.for_each(|round| match round.is_quiet() {
-                true => all.quiet += 1,
-                false => all.disturbed += 1,
-            });
-            all
-        };
+        let disturbed = |rounds: &[Round]| rounds.iter().filter(|round| !round.is_quiet()).count();
+        let mut all = Self::default();
         match result {
             Outcome::Compare(compare) => {
-                let variants = compare.tables.iter().flat_map(|table| &table.variants);
-                Some(count(&mut variants.flat_map(|variant| &variant.rounds)))
+                for variant in compare.tables.iter().flat_map(|table| &table.variants) {
+                    all.add(variant.rounds.len(), disturbed(&variant.rounds));
+                }
             }
-            Outcome::Sweep(sweep) => Some(count(&mut sweep.configurations.iter().flat_map(|one| &one.rounds))),
+            Outcome::Sweep(sweep) => {
+                for one in &sweep.configurations {
+                    all.add(one.rounds.len(), disturbed(&one.rounds));
+                }
+                // Many configurations have one round. What knobs do is told from all of them.
+                all.without_quiet = 0;
+            }
             Outcome::Delay(delay) => {
-                let turns = delay.cells.iter().flat_map(|cell| &cell.turns);
-                let is_disturbed = |turn: &&DelayTurn| turn.steal_percent > STEAL_LIMIT * 100.0;
-                let disturbed = turns.clone().filter(is_disturbed).count();
-                Some(Self {
-                    quiet: turns.count() - disturbed,
-                    disturbed,
-                })
+                for cell in &delay.cells {
+                    let is_disturbed = |turn: &&DelayTurn| turn.steal_percent > STEAL_LIMIT * 100.0;
+                    all.add(cell.turns.len(), cell.turns.iter().filter(is_disturbed).count());
+                }
             }
-            Outcome::Lab(lab) => Some(count(&mut lab.cells.iter().flat_map(|cell| &cell.rounds))),
-            Outcome::Run(_) | Outcome::Search(_) | Outcome::Trace(_) | Outcome::Steer(_) => None,
+            Outcome::Lab(lab) => {
+                for cell in &lab.cells {
+                    all.add(cell.turns_measured as usize, cell.turns_disturbed as usize);
+                }
+            }
+            Outcome::Run(_) | Outcome::Search(_) | Outcome::Trace(_) | Outcome::Steer(_) => return None,
         }
+        Some(all)
+    }
+
+    /// Adds those of a variant or cell.
+    fn add(&mut self, rounds: usize, disturbed: usize) {
+        self.quiet += rounds - disturbed.min(rounds);
+        self.disturbed += disturbed;
+        self.without_quiet += usize::from(rounds > 0 && disturbed >= rounds);
     }
 }
 
@@ -144,7 +156,8 @@ pub enum Reason {
     CpuContention,
     /// The sender was late for more than [`STEAL_LIMIT`] of the packets of its schedule.
     SenderLate,
-    /// The hypervisor took more than [`STEAL_LIMIT`] of the CPU in more than half of the rounds.
+    /// The hypervisor took more than [`STEAL_LIMIT`] of the CPU in more than half of the rounds, or in
+    /// all of a variant or cell.
     RoundsDisturbed,
     /// The kernel changed its clock source.
     ClocksourceChanged,
@@ -193,13 +206,17 @@ pub fn judge(facts: &Facts) -> Validity {
     let mut add = |reason, text: String| reasons.push(Invalid { reason, text });
     match (facts.rounds, facts.steal) {
         // Each round has been looked at by itself.
-        (Some(rounds), _) if rounds.disturbed > rounds.quiet => add(
+        (Some(rounds), _) if rounds.disturbed > rounds.quiet || rounds.without_quiet > 0 => add(
             Reason::RoundsDisturbed,
             format!(
-                "in {} of {} rounds the hypervisor took more than {:.0} % of the CPU time",
+                "in {} of {} rounds the hypervisor took more than {:.0} % of the CPU time{}",
                 rounds.disturbed,
                 rounds.quiet + rounds.disturbed,
-                STEAL_LIMIT * 100.0
+                STEAL_LIMIT * 100.0,
+                match rounds.without_quiet {
+                    0 => String::new(),
+                    some => format!("; {some} of the variants or cells have no other rounds"),
+                }
             ),
         ),
         (None, Some(stolen)) if stolen.share > STEAL_LIMIT && stolen.ticks >= STOLEN_TICKS => add(
@@ -325,7 +342,15 @@ mod tests {
         // Of a run of a tenth of a second one tick is a tenth.
         assert_eq!(steal(0.1, 1, None), []);
         // Steal is looked at round by round where there are rounds.
-        let rounds = |quiet, disturbed| Some(Rounds { quiet, disturbed });
+        let with = |quiet, disturbed, without_quiet| {
+            Some(Rounds {
+                quiet,
+                disturbed,
+                without_quiet,
+            })
+        };
+        let rounds = |quiet, disturbed| with(quiet, disturbed, 0);
+        assert_eq!(steal(0.0, 0, with(15, 5, 1)), [Reason::RoundsDisturbed]);
         assert_eq!(steal(0.5, 200, rounds(10, 10)), []);
         assert_eq!(steal(0.0, 0, rounds(9, 10)), [Reason::RoundsDisturbed]);
     }
@@ -420,13 +445,14 @@ mod tests {
         let mut swept = sweep();
         swept.configurations[0].rounds[3].steal = 0.5;
         let counted = Rounds::of(&Outcome::Sweep(Box::new(swept)));
-        assert_eq!(
-            counted,
-            Some(Rounds {
-                quiet: 15,
-                disturbed: 1
-            })
-        );
+        let counted = counted.map(|rounds| (rounds.quiet, rounds.disturbed, rounds.without_quiet));
+        assert_eq!(counted, Some((15, 1, 0)));
+        let mut delayed = delays();
+        let cell = &mut delayed.cells[0];
+        cell.turns.iter_mut().for_each(|turn| turn.steal_percent = 20.0);
+        let disturbed = cell.turns.len();
+        let counted = Rounds::of(&Outcome::Delay(delayed)).expect("turns");
+        assert_eq!((counted.disturbed, counted.without_quiet), (disturbed, 1));
         assert!(Rounds::of(&Outcome::Delay(delays())).is_some());
     }
 }

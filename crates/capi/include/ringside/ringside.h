@@ -367,6 +367,8 @@ typedef struct rsd_options {
     // queue keeps all of its frames waiting, as long as rsd_receive() is called every 10 ms. With
     // UINT32_MAX all of them wait at all times.
     uint32_t working_set;
+    // Has to be 0.
+    uint32_t reserved;
 } rsd_options;
 
 // A part of a packet that is in several frames.

@@ -137,7 +137,7 @@ fn one(plan: &Plan, cell: Cell, turns: Vec<&Turn>) -> Result<LabCell> {
             Outcome::Measured(_) => None,
         })
         .collect();
-    let left_out = u32::try_from(all.len() - counting.len()).unwrap_or(u32::MAX);
+    let number = |turns: usize| u32::try_from(turns).unwrap_or(u32::MAX);
     let unavailable = match (counting.is_empty(), failures.last()) {
         (false, _) => None,
         (true, Some(why)) => Some((*why).clone()),
@@ -179,7 +179,9 @@ fn one(plan: &Plan, cell: Cell, turns: Vec<&Turn>) -> Result<LabCell> {
             impossible_packets: counting.iter().map(|turn| turn.impossible_packets).sum(),
         },
         rounds: medians(turns.clone()).into_iter().map(|(_, round)| round).collect(),
-        turns_left_out: left_out,
+        turns_measured: number(all.len()),
+        turns_disturbed: number(all.iter().filter(|(_, turn)| turn.steal > STEAL_LIMIT).count()),
+        turns_left_out: number(all.len() - counting.len()),
         turns_repeated: all.iter().map(|(_, turn)| turn.repeats).sum(),
         failed_turns: u32::try_from(failures.len()).unwrap_or(u32::MAX),
         failure: failures.last().map(|why| (*why).clone()),

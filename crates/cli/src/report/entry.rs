@@ -151,7 +151,7 @@ impl Entry {
             Content::Foreign(foreign) => vec![(self.name.clone(), foreign.packet_rates.clone())],
             Content::Ours(document) => match &document.result {
                 Outcome::Run(run) => {
-                    let receives = run.packets.delivered() > 0;
+                    let receives = run.packets.received.unwrap_or(0) > 0;
                     let point = |interval: &ringside_measure::schema::Interval| {
                         let packets = if receives {
                             interval.received_packets

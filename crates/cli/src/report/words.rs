@@ -221,12 +221,16 @@ fn how(document: &Document) -> String {
 
 fn ledger(run: &RunResult) -> Sentence {
     let ledger = &run.packets;
-    let (sent, received) = (count(ledger.sent as f64), count(ledger.delivered() as f64));
+    let (sent, delivered) = (count(ledger.sent as f64), count(ledger.delivered() as f64));
     let lost = ledger.lost();
     let vanished = run.unaccounted_packets;
     match (lost, vanished) {
         (0, 0) if ledger.sent == ledger.delivered() => {
-            said(format!("No packet was lost: {sent} sent, {received} received."))
+            let by = match ledger.transmitted {
+                Some(_) => "left by the link",
+                None => "received",
+            };
+            said(format!("No packet was lost: {sent} sent, {delivered} {by}."))
         }
         (0, 0) => said("All packets are accounted for.".to_owned()),
         (_, 0) => {

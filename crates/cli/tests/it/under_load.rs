@@ -123,14 +123,24 @@ fn a_command_loads_the_path_and_ends_with_its_turn() {
         assert_eq!(all[1].load.as_deref(), Some(&*flood));
         expect(all[1].link_tx_pps > all[0].link_tx_pps, format_args!("{all:#?}"))
     });
-    let left = Command::new("pgrep").args(["-f", "sleep 7131"]).output().unwrap();
-    assert!(left.stdout.is_empty(), "{left:?}");
+    let runs = || {
+        Command::new("pgrep")
+            .args(["-fx", "sleep 7131"])
+            .status()
+            .unwrap()
+            .success()
+    };
+    assert!(wait_until(PATIENCE, || !runs()));
 
     let told = with_command(&lab.a, &ping, "exit 3").end().bad();
     assert!(
         told.contains("--load-command \"exit 3\" failed: exit status 3"),
         "{told}"
     );
+    let told = with_command(&lab.a, &ping, "sleep 0.1 & sleep 0.1 & wait; exit 7")
+        .end()
+        .bad();
+    assert!(told.contains("failed: exit status 7"), "{told}");
     let told = with_command(&lab.a, &ping, "true").end().bad();
     assert!(told.contains("ended before its turn was over"), "{told}");
     assert_clean(&lab.a);

@@ -203,11 +203,12 @@ fn a_machine_with_steady_steal_has_results() {
         return;
     }
     let stolen = Stolen::begin();
+    let into = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("stolen-{}", std::process::id()));
     for line in [
         "delay --lab veth --waits poll --samples 60 --rounds 1 --interval 400us --json",
         "compare --lab veth --variants udp-blocking,af-packet --operations tx --rounds 2 --slot-ms 50 --json",
         "sweep --lab veth --for tx-rate --rounds 1 --confirm 1 --slot-ms 50 --knob batch=8,64 --json",
-        "lab run smoke --rounds 1 --json",
+        &format!("lab run smoke --rounds 1 --json --into {}", into.display()),
     ] {
         let done = stolen.laid.run(line).end().good();
         let document = done.document();
@@ -228,4 +229,5 @@ fn a_machine_with_steady_steal_has_results() {
         };
         assert!(figures > 0, "{line}");
     }
+    fs::remove_dir_all(into).expect("a folder of the lab's");
 }

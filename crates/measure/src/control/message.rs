@@ -8,7 +8,7 @@ use super::{Errand, GuestUp, GuestsAllowed};
 use crate::schema::{FarEnd, Mode};
 
 /// Versions of the control protocol that are spoken here, the best first.
-pub const VERSIONS: [u32; 1] = [1];
+pub const VERSIONS: [u32; 1] = [2];
 
 /// Numbers of sessions are multiples of this; the numbers up to the next one are the session's own, for trials one after
 /// the other.

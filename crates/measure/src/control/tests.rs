@@ -278,19 +278,19 @@ fn versions_have_to_meet() {
     assert!(told.contains("use one version of ringside on both sides"), "{told}");
     // One in common is enough, and the list may be longer than it makes sense.
     let mut server = self::server(None);
-    server.receive(&hello(&[9, 1]), 0).unwrap();
+    server.receive(&hello(&[9, VERSIONS[0]]), 0).unwrap();
     let mut server = self::server(None);
-    let many: Vec<u32> = (2..500).collect();
+    let many: Vec<u32> = (3..500).collect();
     assert!(matches!(server.receive(&hello(&many), 0), Err(Fault::Version { theirs }) if theirs.len() == 16));
 
     let welcome = Message::Welcome(Welcome {
-        version: 2,
+        version: 3,
         tool_version: "99".into(),
         nonce: "0a".repeat(32),
         wants_token: false,
     });
     let fault = client(None).receive(&said(&welcome), 0).unwrap_err();
-    assert_eq!(fault, Fault::Version { theirs: vec![2] });
+    assert_eq!(fault, Fault::Version { theirs: vec![3] });
 }
 
 #[test]
@@ -398,7 +398,7 @@ fn nonsense_in_a_message_is_told() {
     ));
     // Its own nonce back.
     let hello = Message::Hello(Hello {
-        versions: vec![1],
+        versions: VERSIONS.to_vec(),
         tool_version: String::new(),
         nonce: "02".repeat(32),
     });

@@ -98,6 +98,12 @@ pub struct LabCell {
     pub latency: LatencyResult,
     /// The median of each turn, from the intended sending, in nanoseconds. A turn with too few samples has none.
     pub rounds: Vec<Round>,
+    /// Turns that were measured.
+    #[serde(default)]
+    pub turns_measured: u32,
+    /// Those of them in which the hypervisor took too much of the CPU time in each try.
+    #[serde(default)]
+    pub turns_disturbed: u32,
     /// Turns left out for CPU steal in each try; 0 where there would be none left.
     pub turns_left_out: u32,
     /// Tries of turns that were repeated for CPU steal, and do not count.

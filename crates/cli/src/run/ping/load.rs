@@ -204,9 +204,10 @@ impl Foreign {
     }
 }
 
-/// Runs a command, and kills its process group when standard input is closed, which happens
-/// however this process ends.
-const WATCHED: &str = r#"exec 3<&0 </dev/null; { read -r _ <&3; kill -KILL 0; } & exec 3<&-; eval "$1""#;
+/// Runs a command in a shell, and kills its process group when standard input is closed, which
+/// happens however this process ends. The watching process is no job of the command's shell, whose
+/// `wait` does not wait for it.
+const WATCHED: &str = r#"exec 3<&0 </dev/null; { read -r _ <&3; kill -KILL 0; } & exec 3<&-; exec /bin/sh -c "$1""#;
 
 /// `as fast as it can`, `1000 packets/s`
 pub(super) fn pace(rate: Option<u64>) -> String {
