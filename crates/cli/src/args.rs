@@ -552,6 +552,10 @@ pub(crate) struct RunArgs {
     pub(crate) count: Option<u64>,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+    /// Print all figures: of each direction, queue and CPU, all percentiles, how the counts add up,
+    /// and why a mode is not a better one
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
     #[command(flatten)]
     pub(crate) prometheus: PrometheusArgs,
     /// Seconds between interval statistics, which are printed when this is given and are always in the JSON

@@ -1,6 +1,8 @@
 //! Results for people and for programs.
 
+pub(crate) mod brief;
 mod cpu;
+mod cycle;
 pub(crate) mod grid;
 mod ledger;
 mod times;
@@ -15,9 +17,9 @@ use ringside_measure::latency::Summary;
 use ringside_measure::probe::Clock;
 use ringside_measure::rate::Rates;
 use ringside_measure::schema::{
-    self, ChecksumBy, CycleResult, Document, LaunchBy, LaunchResult, Outcome, QueueCounters, RunResult, TxStampsResult,
-    UntilCi, Via,
+    self, ChecksumBy, Document, Outcome, QueueCounters, RunResult, TxStampsResult, UntilCi,
 };
+use ringside_xsk::PortReport;
 
 use crate::args::{OutputArgs, RunArgs};
 use crate::{system, validity};
@@ -26,6 +28,40 @@ use crate::{system, validity};
 pub(crate) fn note(text: impl Display) {
     // There is nobody left to tell.
     _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Notes that a port is open, with its whole report if `verbose`.
+pub(crate) fn opened(verbose: bool, report: &PortReport) {
+    match verbose {
+        true => note(report),
+        false => brief_report(report).iter().for_each(note),
+    }
+}
+
+fn brief_report(report: &PortReport) -> Vec<String> {
+    let interface = &report.interface;
+    let mut lines = Vec::new();
+    if let Some(program) = &report.program {
+        let filter = program.filter.as_ref();
+        let filter = filter.map_or(String::new(), |filter| format!(", filter {filter}"));
+        lines.push(format!(
+            "{interface}: XDP program {} id {}, {}{filter}",
+            program.name, program.id, program.attached
+        ));
+        lines.extend(program.nic.as_ref().map(|nic| format!("  {nic}")));
+    }
+    let settings = report.settings.iter().chain(&report.warnings);
+    lines.extend(settings.map(|line| format!("{interface}: {line}")));
+    // Only where it was asked for, and the same for all queues.
+    let asked = report.queues.first().and_then(|queue| queue.tx_metadata);
+    lines.extend(asked.map(|obtained| format!("{interface}: TX metadata: {obtained}")));
+    if !report.unbound_queues.is_empty() {
+        lines.push(format!(
+            "{interface}: without a socket: queues {:?}; their packets go up the stack",
+            report.unbound_queues
+        ));
+    }
+    lines
 }
 
 /// Whether the result can be written where the command line wants it: to be known before a long run, not after it.
@@ -66,10 +102,12 @@ pub(crate) fn finish_with(
         far: far.map(Box::new),
         ..system::document(interfaces, Outcome::Run(Box::new(result)))
     };
-    let text = if args.output.json {
-        String::new()
-    } else {
-        text(&document)
+    let text = match &document.result {
+        Outcome::Run(result) if !args.output.json => match args.verbose {
+            true => text(&document, result),
+            false => brief::text(&document, result),
+        },
+        _ => String::new(),
     };
     deliver(&args.output, &document, &text)
 }
@@ -215,11 +253,8 @@ pub(crate) fn packets(number: u64) -> String {
     count(number as f64)
 }
 
-/// The whole result as text.
-fn text(document: &Document) -> String {
-    let Outcome::Run(result) = &document.result else {
-        return String::new();
-    };
+/// All figures as text.
+fn text(document: &Document, result: &RunResult) -> String {
     let mut out = Lines::default();
     out.line(system::summary(&document.system));
     for interface in &document.interfaces {
@@ -262,14 +297,7 @@ fn text(document: &Document) -> String {
         out.pair("asked for", format!("{} packets/s{achieved}", count(target)));
     }
     ledger::text(&mut out, result);
-    if let (Some(flaps @ 1..), Some(down)) = (result.link_flaps, result.link_down_ns) {
-        #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
-        let seconds = down as f64 / 1e9;
-        out.pair(
-            "link",
-            format!("went down or lost its carrier {flaps} time(s), was not up for {seconds:.2} s in all"),
-        );
-    }
+    link(&mut out, result);
     match (&result.under_load, &result.latency) {
         (Some(under_load), _) => out.text.push_str(&crate::run::ping::table::text(under_load)),
         (None, Some(latency)) => times::text(&mut out, latency),
@@ -291,7 +319,7 @@ fn text(document: &Document) -> String {
         out.text.push_str(&crate::run::impair::text(impair));
     }
     if let Some(cycle) = &result.cycle {
-        deadlines(&mut out, cycle);
+        cycle::text(&mut out, cycle);
     }
     if let Some(schedule) = &result.schedule {
         out.text.push_str(&crate::run::streams::text(schedule));
@@ -305,6 +333,21 @@ fn text(document: &Document) -> String {
     queues(&mut out, result);
     cpu::text(&mut out, result);
     out.text
+}
+
+/// How often a link was down, if it was.
+fn link(out: &mut Lines, result: &RunResult) {
+    if let (Some(flaps @ 1..), Some(down)) = (result.link_flaps, result.link_down_ns) {
+        #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
+        let seconds = down as f64 / 1e9;
+        out.pair(
+            "link",
+            format!(
+                "went down or lost its carrier {flaps} time(s), was not up for \
+                 {seconds:.2} s in all"
+            ),
+        );
+    }
 }
 
 pub(crate) fn mode_name(mode: schema::Mode) -> &'static str {
@@ -394,72 +437,31 @@ pub(crate) fn microseconds(summary: &Summary) -> String {
         .join("  ")
 }
 
-const TOO_FEW: &str = "- : too few samples for this percentile (fewer than 10 beyond it)";
-
-fn deadlines(out: &mut Lines, cycle: &CycleResult) {
+/// Returns the median and the tail of a distribution in a line, with the unit; of few samples
+/// what is known of them.
+pub(crate) fn tail(summary: &Summary) -> String {
+    let cell = |name: &str, ns: Option<f64>| ns.map(|ns| format!("{name} {:.2}", ns / 1e3));
     #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
-    let (period, missed) = (
-        cycle.period_ns as f64 / 1e3,
-        (cycle.late_cycles + cycle.skipped_cycles) as f64 * 100.0 / cycle.due_cycles.max(1) as f64,
-    );
-    let clock = match cycle.clock {
-        Clock::Tai => "CLOCK_TAI",
-        _ => "CLOCK_MONOTONIC",
+    let of = |ns: Option<u64>| ns.map(|ns| ns as f64);
+    let cells = match summary.p50_ns {
+        Some(_) => [
+            cell("p50", of(summary.p50_ns)),
+            cell("p99", of(summary.p99_ns)),
+            cell("p99.9", of(summary.p99_9_ns)),
+            cell("max", of(Some(summary.max_ns))),
+        ],
+        None => [
+            cell("min", of(Some(summary.min_ns))),
+            cell("mean", Some(summary.mean_ns)),
+            cell("max", of(Some(summary.max_ns))),
+            None,
+        ],
     };
-    out.pair(
-        "deadlines",
-        format!(
-            "{} every {period:.1} us of {clock}{}, {missed:.4} % missed: {} late, {} skipped",
-            packets(cycle.due_cycles),
-            match cycle.via {
-                Via::AfXdp => "",
-                Via::AfPacket => " through AF_PACKET",
-            },
-            packets(cycle.late_cycles),
-            packets(cycle.skipped_cycles),
-        ),
-    );
-    if let Some(wake_up) = &cycle.wake_up {
-        let early = cycle.early_ns.map_or(String::new(), |ns| {
-            #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
-            let us = ns as f64 / 1e3;
-            format!("; learned to ask {us:.1} us early")
-        });
-        out.pair(
-            "wake-up, us",
-            format!("{}  (from the time asked for{early})", microseconds(wake_up)),
-        );
-    }
-    if let Some(ready) = &cycle.ready {
-        out.pair("ready, us", format!("{}  (from the deadline)", microseconds(ready)));
-    }
-    if let Some(transmit) = &cycle.transmit {
-        out.pair(
-            "sent, us",
-            format!(
-                "{}  (from the deadline until the kernel had it; stddev {:.2})",
-                microseconds(transmit),
-                transmit.stddev_ns / 1e3
-            ),
-        );
-        if transmit.p99_9_ns.is_none() {
-            out.pair("", TOO_FEW);
-        }
-    }
-    if let Some(launch) = &cycle.launch {
-        launches(out, launch);
-    }
-    if let Some(jitter) = &cycle.jitter {
-        out.pair(
-            "jitter, us",
-            format!(
-                "{:.2} by RFC 3550 6.4.1 (smoothed), {:.2} mean difference from packet to packet",
-                jitter.rfc3550_smoothed_ns / 1e3,
-                jitter.mean_abs_consecutive_difference_ns / 1e3
-            ),
-        );
-    }
+    let cells: Vec<String> = cells.into_iter().flatten().collect();
+    format!("{} us", cells.join("  "))
 }
+
+const TOO_FEW: &str = "- : too few samples for this percentile (fewer than 10 beyond it)";
 
 /// When packets left.
 fn departures(out: &mut Lines, stamps: &TxStampsResult) {
@@ -519,26 +521,6 @@ fn checksums(by: ChecksumBy) -> &'static str {
         ChecksumBy::DeviceOrKernel => "filled in by the device, or by the kernel where the device has no such offload",
         ChecksumBy::Kernel => "filled in by the kernel",
     }
-}
-
-fn launches(out: &mut Lines, launch: &LaunchResult) {
-    let by = match launch.kept_by {
-        LaunchBy::Device => "by the device, if tc-etf has switched its offload on",
-        LaunchBy::Etf => "by the queueing discipline etf",
-        LaunchBy::Taprio => "by the gates of the queueing discipline taprio: in their windows, not at their times",
-        LaunchBy::Thread => "by the sending thread, which waits for each",
-        LaunchBy::Unknown => "by nobody that says so: the driver does not offer it, and most likely sends at once",
-        LaunchBy::Nobody => "by nobody: packets leave at once",
-    };
-    #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
-    let lead = launch.lead_ns as f64 / 1e3;
-    let missed = launch.missed_packets.map_or(String::new(), |missed| {
-        format!("; {} missed theirs and were thrown away", packets(missed))
-    });
-    out.pair(
-        "launch times",
-        format!("{lead:.1} us after the deadline, kept {by}{missed}"),
-    );
 }
 
 fn queues(out: &mut Lines, result: &RunResult) {

@@ -49,14 +49,57 @@ pub(super) fn text(out: &mut Lines, result: &RunResult) {
             format!("{} ({:.4} %): {}", packets(loss.count), share(loss.count), loss.text),
         );
     }
+    faults(out, result);
+    advice(out, result);
+    passed(out, result);
+}
+
+/// The losses, each with its cause, and what does not add up.
+pub(super) fn brief(out: &mut Lines, result: &RunResult) {
+    let ledger = &result.packets;
+    let lost = ledger.lost();
+    let of = format!("{} of {} packets", packets(lost), packets(ledger.sent));
+    #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
+    let percent = lost as f64 * 100.0 / ledger.sent.max(1) as f64;
+    let causes: Vec<_> = ledger.losses.iter().filter(|loss| loss.count != 0).collect();
+    match causes[..] {
+        [] => out.pair("lost", of),
+        [only] => out.pair("lost", format!("{of} ({percent:.4} %): {}", only.text)),
+        [..] => out.pair("lost", format!("{of} ({percent:.4} %)")),
+    }
+    for loss in causes.iter().filter(|_| causes.len() > 1) {
+        out.pair("", format!("{}: {}", packets(loss.count), loss.text));
+    }
+    if result.unaccounted_packets != 0 {
+        out.pair(
+            "unaccounted",
+            format!(
+                "{} packets, which no counter knows (below zero: they came from elsewhere)",
+                result.unaccounted_packets
+            ),
+        );
+    }
+    if let Some(sequence) = result.sequence.filter(|seen| seen.duplicated + seen.reordered != 0) {
+        out.pair(
+            "order",
+            format!(
+                "{} duplicated, {} out of order (RFC 4737)",
+                packets(sequence.duplicated),
+                packets(sequence.reordered)
+            ),
+        );
+    }
+    faults(out, result);
+    advice(out, result);
+}
+
+fn faults(out: &mut Lines, result: &RunResult) {
     for fault in result.xdp_faults.iter().flatten() {
         out.pair(
             "XDP",
             format!("{} {} on {}", packets(fault.packets), fault.what, fault.interface),
         );
     }
-    advice(out, result);
-    passed(out, result);
 }
 
 /// What the first and the last count of a ledger are.

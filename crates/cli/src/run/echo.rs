@@ -25,9 +25,9 @@ pub(crate) fn run(args: &EchoArgs) -> Result<()> {
     let web = live::listen(&args.run.prometheus)?;
     let ips: Vec<IpAddr> = interface.addresses()?.iter().map(|own| own.address).collect();
     let mut port = session::open(interface.clone(), &args.port, Direction::Both, filter, None)?;
+    output::opened(args.run.verbose, port.report());
     output::note(format_args!(
-        "{}\n  answers probes on UDP port {}, and ICMP echo requests to {}",
-        port.report(),
+        "  answers probes on UDP port {}, and ICMP echo requests to {}",
         args.udp_port,
         named(&ips)
     ));

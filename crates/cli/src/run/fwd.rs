@@ -34,9 +34,9 @@ pub(crate) fn run(args: &FwdArgs) -> Result<()> {
         copied,
     } = ports::open(args, &interface)?;
     let mut links = vec![interface];
-    output::note(port.report());
+    output::opened(args.run.verbose, port.report());
     if let Some(out) = &out {
-        output::note(out.report());
+        output::opened(args.run.verbose, out.report());
         output::note(match &copied {
             None => "  packets are sent from the frames that they were received in: one UMEM for both".to_owned(),
             Some(why) => format!("  packets are copied from one UMEM to the other: {why}"),

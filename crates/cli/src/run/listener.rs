@@ -342,7 +342,7 @@ fn by_xdp(args: &ListenerArgs, interface: &Interface, gate: Gate, heard: Heard, 
         None,
         |(builder, options)| Ok((builder, options.hints(std::sync::Arc::clone(&layouts)))),
     )?;
-    output::note(port.report());
+    output::opened(args.run.verbose, port.report());
     let kept = Mutex::new(None);
     // One thread for all queues: a class's packets may come by any.
     let queues: Vec<&mut Queue> = port.queues_mut().collect();

@@ -91,7 +91,7 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
             port.queues()[0].report().frames
         );
     }
-    output::note(port.report());
+    output::opened(args.run.verbose, port.report());
     // Opened there before the first packet: on which port, it tells.
     let session = Dialled::session()?;
     let mut far = match dialled {

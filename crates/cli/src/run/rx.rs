@@ -25,7 +25,7 @@ pub(crate) fn run(args: &RxArgs) -> Result<()> {
         None,
         |(builder, options)| Ok((source.apply(builder)?, source.options(options))),
     )?;
-    output::note(port.report());
+    output::opened(args.run.verbose, port.report());
     let before = session::link(&port)?;
     let wait = session::wait(&args.port);
     let tables = Tables::default();

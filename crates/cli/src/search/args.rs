@@ -44,6 +44,9 @@ pub(crate) struct Args {
     pub(super) count_there: bool,
     #[command(flatten)]
     pub(super) output: OutputArgs,
+    /// Print all figures: times for each goal, why a mode is not a better one, and the machines
+    #[arg(short, long)]
+    pub(super) verbose: bool,
 
     /// How rates are searched
     #[arg(long, value_enum, default_value_t = Method::Mlr)]

@@ -18,7 +18,7 @@ use ringside_xsk::{Direction, Error, Filter, Port, Queue, Wait};
 use super::args::{Args, Method, Mix};
 use crate::args::{PortArgs, bad_value};
 use crate::clock::FastClock;
-use crate::output::note;
+use crate::output::{self, note};
 use crate::run::whole::Whole;
 use crate::serve::{Dialled, Far};
 use crate::stop::Stop;
@@ -95,9 +95,9 @@ impl Path {
                 )?)
             }
         };
-        note(near.report());
+        output::opened(args.verbose, near.report());
         if let Some(far) = &far {
-            note(far.report());
+            output::opened(args.verbose, far.report());
         }
         let mtu = session::link(&near)?.mtu;
         let server = match dialled {

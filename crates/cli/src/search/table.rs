@@ -6,19 +6,29 @@ use comfy_table::{CellAlignment, Table, presets};
 use ringside_measure::latency::Summary;
 use ringside_measure::schema::{CapacityRecord, Document, FoundRate, LatencyKind, Outcome, SearchResult, SearchTable};
 
+use crate::output::brief::{DETAILS, far_end, header};
 use crate::output::{count, wrapped};
 use crate::system;
 
-pub(super) fn render(document: &Document) -> String {
+/// Renders the rates that were found, and the times at parts of the first; with `verbose` those of
+/// all.
+pub(super) fn render(document: &Document, verbose: bool) -> String {
     let Outcome::Search(result) = &document.result else {
         return String::new();
     };
-    let mut out = format!("{}\n", system::summary(&document.system));
+    let mut out = match verbose {
+        true => format!("{}\n", system::summary(&document.system)),
+        false => format!("{}\n", header(&document.interfaces, None)),
+    };
     for table in &result.tables {
-        out += &one(table, result);
+        out += &one(table, result, verbose);
     }
     if let Some(far) = &document.far {
-        out += &format!("\n{}", crate::serve::text(far));
+        let far = if verbose { crate::serve::text(far) } else { far_end(far) };
+        out += &format!("\n{far}");
+    }
+    if !verbose {
+        out += DETAILS;
     }
     if result.interrupted {
         out += "\nEnded before everything was found: what is not finished is marked.\n";
@@ -47,7 +57,7 @@ fn capacity_of(found: &CapacityRecord) -> String {
     out
 }
 
-fn one(table: &SearchTable, result: &SearchResult) -> String {
+fn one(table: &SearchTable, result: &SearchResult, verbose: bool) -> String {
     let mut out = format!(
         "\nPackets of {} bytes without FCS; {} trials, {:.1} s of sending\n",
         table.name,
@@ -82,7 +92,8 @@ fn one(table: &SearchTable, result: &SearchResult) -> String {
     if !table.goals.is_empty() {
         out += &rates(table, result);
     }
-    for goal in table.goals.iter().filter(|goal| !goal.latency.is_empty()) {
+    let timed = table.goals.iter().filter(|goal| !goal.latency.is_empty());
+    for goal in timed.take(if verbose { usize::MAX } else { 1 }) {
         out += &latency(goal, result.kind);
     }
     if !table.curve.is_empty() {

@@ -271,6 +271,7 @@ impl Site<'_> {
             time,
             count: None,
             output: OutputArgs::default(),
+            verbose: false,
             interval: None,
             until_ci: None,
             prometheus: PrometheusArgs::default(),

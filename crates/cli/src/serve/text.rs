@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use ringside_measure::latency::Summary;
 use ringside_measure::schema::{ClockBasis, ClockOffset, FarEnd, LatencyResult};
 
 use crate::output::{count, microseconds, mode_name};
@@ -56,7 +57,7 @@ pub(crate) fn text(far: &FarEnd) -> String {
     }
     for (label, times) in [("there, us", &far.there), ("back, us", &far.back)] {
         if let Some(times) = times {
-            pair(label, &one_way(times));
+            pair(label, &format!("{}  (one way)", one_way(times, microseconds)));
         }
     }
     out
@@ -73,9 +74,10 @@ fn clocks(clock: &ClockOffset) -> String {
     )
 }
 
-fn one_way(times: &LatencyResult) -> String {
+/// The times of one direction, as `written` has them.
+pub(crate) fn one_way(times: &LatencyResult, written: impl Fn(&Summary) -> String) -> String {
     match &times.raw {
-        Some(summary) => format!("{}  (one way)", microseconds(summary)),
+        Some(summary) => written(summary),
         None => "no packet had the far end's stamps".to_owned(),
     }
 }

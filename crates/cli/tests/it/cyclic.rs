@@ -91,7 +91,7 @@ fn a_count_is_exact_and_the_text_tells_it() {
     let result = run(&lab.a, &format!("{line} --json")).good().result();
     assert_eq!(result.packets.sent, 30);
     check(&result);
-    let text = run(&lab.a, &line).good().out;
+    let text = run(&lab.a, &format!("{line} -v")).good().out;
     for words in [
         "every 2000.0 us of CLOCK_MONOTONIC",
         "wake-up, us",

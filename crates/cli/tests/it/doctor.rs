@@ -306,7 +306,7 @@ fn a_queue_of_another_process() {
     }
     let lab = lab("docbusy", 2);
     // It only transmits, so there is no XDP program to go by.
-    let sender = common::start(&lab.a, &format!("tx {{}} -q 1 --rate 1 --to {}", lab.b.ipv4));
+    let sender = common::start(&lab.a, &format!("tx {{}} -q 1 --rate 1 --to {} -v", lab.b.ipv4));
     sender.wait_for("queue 1");
     let json = examine(&lab.a, "{} --no-veth --live");
     let who = format!("process {} (ringside)", sender.pid());

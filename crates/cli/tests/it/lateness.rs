@@ -33,7 +33,7 @@ fn a_sender_that_was_stopped_is_late() {
     let _echo = start_receiver(&lab.b, "echo {}");
     for command in ["ping", "tx"] {
         let sender = start(&lab.a, &format!("{command} {{}} --to {to} --rate 1000 -t 2 --json"));
-        sender.wait_for("queue 0");
+        sender.wait_for("->");
         std::thread::sleep(Duration::from_millis(500));
         sender.stop();
         std::thread::sleep(Duration::from_millis(300));
@@ -66,7 +66,7 @@ fn a_path_that_takes_nothing_does_not_make_the_sender_late() {
     let _echo = start_receiver(&lab.b, "echo {}");
     measured(|| {
         let ping = start(&lab.a, &format!("ping {{}} --to {to} --rate 1000 -t 2 --json"));
-        ping.wait_for("queue 0");
+        ping.wait_for("->");
         std::thread::sleep(Duration::from_millis(500));
         lab.a.set_up(false).expect("down");
         std::thread::sleep(Duration::from_millis(300));

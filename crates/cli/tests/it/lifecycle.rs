@@ -104,7 +104,7 @@ fn signals_end_a_run_with_its_results() {
             running.signal(signal);
         }
         let (ping, echo) = (ping.end().good(), echo.end().good());
-        assert!(ping.out.contains("RTT, us"), "{}", ping.out);
+        assert!(ping.out.contains("\nround trip "), "{}", ping.out);
         assert!(ping.took < Duration::from_secs(5), "{ping:#?}");
         assert!(echo.result().received.is_some_and(|rates| rates.packets_pps > 0.0));
         assert_clean(&lab.a);

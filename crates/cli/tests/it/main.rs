@@ -28,6 +28,7 @@ mod probes;
 mod rates;
 mod report;
 mod schedule;
+mod screen;
 mod search;
 mod serve;
 mod steer;

@@ -177,7 +177,7 @@ fn lost_probes_are_counted() {
     }
 
     let echo = start_receiver(&lab.b, "echo {} --count 10 --batch 1");
-    let done = run(&lab.a, &format!("ping {{}} --to {to} --count 30 --timeout 0.02")).good();
+    let done = run(&lab.a, &format!("ping {{}} --to {to} --count 30 --timeout 0.02 -v")).good();
     assert!(
         done.out
             .contains("30 sent, 10 received, 20 lost (66.6667 %), 0 duplicated, 0 out of order"),

@@ -31,7 +31,7 @@ fn a_time_out_does_not_lower_the_rate_achieved() {
         expect((9_000.0..11_000.0).contains(&rates.packets_pps), format!("{rates:?}"))
     });
     measured(|| {
-        let text = run(&lab.a, &ping).out;
+        let text = run(&lab.a, &format!("{ping} -v")).out;
         let (_, achieved) = text.split_once("10,000 packets/s, achieved ").expect(&text);
         let percent: f64 = achieved.split_once(" %").expect(&text).0.parse().expect(&text);
         expect((90.0..110.0).contains(&percent), &text)
@@ -53,7 +53,7 @@ fn a_receiver_shows_the_rate_while_packets_came() {
         assert!(result.duration_ns >= 3_000_000_000, "{}", result.duration_ns);
         expect((9_000.0..11_000.0).contains(&rates.packets_pps), format!("{rates:?}"))
     });
-    let receiver = start_receiver(&lab.b, "rx {} -t 3");
+    let receiver = start_receiver(&lab.b, "rx {} -t 3 -v");
     run(&lab.a, &send).good();
     let text = receiver.end().good().out;
     assert!(text.contains("received       1,000 packets in 3.0"), "{text}");
@@ -69,7 +69,7 @@ fn one_packet_has_no_rate() {
     let send = format!("tx {{}} --to {} --count 1", lab.b.ipv4);
     let result = run(&lab.a, &format!("{send} --json")).good().result();
     assert_eq!((result.packets.sent, result.transmitted), (1, None));
-    let text = run(&lab.a, &send).good().out;
+    let text = run(&lab.a, &format!("{send} -v")).good().out;
     assert!(
         text.contains("sent           1 packets in ") && text.contains("at one time: no rate"),
         "{text}"

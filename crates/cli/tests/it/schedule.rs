@@ -268,9 +268,9 @@ fn the_texts_tell_it() {
         return;
     }
     let lab = lab("schedtext", 1);
-    let listening = start(&lab.b, &format!("listener {{}} {CYCLE} --wait poll"));
+    let listening = start(&lab.b, &format!("listener {{}} {CYCLE} --wait poll -v"));
     listening.wait_for("a packet socket listens");
-    let line = format!("talker {{}} --to-mac {} {CYCLE} --count 24 --vlan 5", mac(&lab.b));
+    let line = format!("talker {{}} --to-mac {} {CYCLE} --count 24 --vlan 5 -v", mac(&lab.b));
     let talker = run(&lab.a, &line).good();
     for words in [
         "schedule       every 40000 us of CLOCK_TAI, VLAN 5, session ",

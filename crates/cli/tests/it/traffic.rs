@@ -146,7 +146,7 @@ fn losses_are_counted_and_explained() {
         return;
     }
     let lab = lab("losses", 1);
-    let receiver = start_receiver(&lab.b, "rx {} --frames 16");
+    let receiver = start_receiver(&lab.b, "rx {} --frames 16 -v");
     // Asleep, it gives no frame back.
     receiver.stop();
     let sent = run(

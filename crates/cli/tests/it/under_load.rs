@@ -101,7 +101,7 @@ fn load_as_fast_as_it_can_leaves_room_for_probes() {
     assert!(sent > 1000, "{sent} packets are no load");
     assert!(all[1].probes.sent > 100, "probes come first: {:?}", all[1].probes);
 
-    let text = run(&lab.a, &ping).good().out;
+    let text = run(&lab.a, &format!("{ping} -v")).good().out;
     for part in ["self-induced load", "x idle", "round trips/min", " ms)", "came back"] {
         assert!(text.contains(part), "no {part:?} in {text}");
     }

@@ -45,7 +45,7 @@ impl Laid {
             .env_remove("SSH_CONNECTION");
         let running = Running::new(command);
         // It has begun, and looked at the file for the first time.
-        running.wait_for("queue 0");
+        running.wait_for("->");
         running
     }
 

@@ -17,7 +17,7 @@ use ringside_xsk::{Direction, Filter, Port, Queue, SharedUmem};
 pub(crate) use args::ImpairArgs;
 use relay::{Ends, Relay, Way};
 use text::InWords;
-pub(crate) use text::text;
+pub(crate) use text::{brief, text};
 
 use super::{account, conclude, leave, missed, rates, receive_ledger};
 use crate::args::{PortArgs, bad_value};
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &ImpairArgs) -> Result<()> {
         ports.push(port.context("both interfaces are on one UMEM: if only one has zero-copy, give --mode native")?);
     }
     for port in &ports {
-        output::note(port.report());
+        output::opened(args.run.verbose, port.report());
     }
     for (from, to, settings) in [(names[0], names[1], there), (names[1], names[0], back)] {
         output::note(format_args!("  {from} -> {to}: {}", InWords(settings)));

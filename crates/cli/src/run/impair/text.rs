@@ -17,13 +17,39 @@ pub(crate) fn text(result: &ImpairResult) -> String {
     out
 }
 
+/// The counts of each direction.
+pub(crate) fn brief(result: &ImpairResult) -> String {
+    let mut out = String::new();
+    for direction in &result.directions {
+        counts(&mut out, &format!("{} -> {}", direction.from, direction.to), direction);
+    }
+    out
+}
+
 fn one(out: &mut String, direction: &ImpairedDirection) {
-    let ImpairedDirection { from, to, counts, .. } = direction;
+    let ImpairedDirection { from, to, .. } = direction;
     // Writing to a string does not fail.
+    let line = |out: &mut String, label: &str, text: String| {
+        _ = writeln!(out, "{label:<14} {text}");
+    };
+    line(out, &format!("{from} -> {to}"), direction.settings.clone());
+    counts(out, "", direction);
+    for (label, summary) in [
+        ("  asked, us", &direction.asked),
+        ("  held, us", &direction.held),
+        ("  late, us", &direction.late),
+    ] {
+        if let Some(summary) = summary.as_ref().filter(|summary| summary.max_ns != 0) {
+            line(out, label, microseconds(summary));
+        }
+    }
+}
+
+fn counts(out: &mut String, label: &str, direction: &ImpairedDirection) {
+    let counts = &direction.counts;
     let mut line = |label: &str, text: String| _ = writeln!(out, "{label:<14} {text}");
-    line(&format!("{from} -> {to}"), direction.settings.clone());
     line(
-        "",
+        label,
         format!(
             "{} came, {} lost, {} passed, {} doubled, {} out of order (RFC 4737)",
             packets(counts.offered),
@@ -50,15 +76,6 @@ fn one(out: &mut String, direction: &ImpairedDirection) {
     .collect();
     if !others.is_empty() {
         line("", others.join(", "));
-    }
-    for (label, summary) in [
-        ("  asked, us", &direction.asked),
-        ("  held, us", &direction.held),
-        ("  late, us", &direction.late),
-    ] {
-        if let Some(summary) = summary.as_ref().filter(|summary| summary.max_ns != 0) {
-            line(label, microseconds(summary));
-        }
     }
 }
 

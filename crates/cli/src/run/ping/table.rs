@@ -78,9 +78,9 @@ fn about(condition: &LoadCondition) -> String {
     text
 }
 
-/// A table of all conditions, and what is to be known about it.
+/// A table of all conditions.
 #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
-pub(crate) fn text(result: &UnderLoadResult) -> String {
+pub(crate) fn brief(result: &UnderLoadResult) -> String {
     let mut grid = Table::new();
     grid.load_style(presets::ASCII_FULL_CONDENSED);
     grid.set_header([
@@ -119,7 +119,13 @@ pub(crate) fn text(result: &UnderLoadResult) -> String {
     for column in grid.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    let mut text = format!("\n{grid}\n");
+    format!("\n{grid}\n")
+}
+
+/// A table of all conditions, and what is to be known about it.
+#[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
+pub(crate) fn text(result: &UnderLoadResult) -> String {
+    let mut text = brief(result);
     for condition in &result.conditions {
         text.push_str(&wrapped(&about(condition), "  "));
     }

@@ -11,7 +11,7 @@ use ringside_wire::{ethernet, vlan};
 
 pub(crate) use arrivals::Arrivals;
 pub(crate) use gate::{ClockArgs, Gate, PtpArgs, clock_state, refusal, us};
-pub(crate) use text::text;
+pub(crate) use text::{brief, text};
 
 /// The schedule. The same for both ends.
 #[derive(Clone, Debug, Args)]

@@ -4,13 +4,68 @@ use std::fmt::Write as _;
 
 use ringside_measure::schema::{ArrivalStamps, ClassReceived, ClassResult, ClassSent, ScheduleResult};
 
-use crate::output::{microseconds, packets};
+use crate::output::{microseconds, packets, tail};
+
+/// What was sent or came in a line for each class, and what is wrong with the clock.
+pub(crate) fn brief(result: &ScheduleResult) -> String {
+    let mut out = String::new();
+    if result.clock_state.offset_ns.is_none() {
+        line(&mut out, "clock", "nobody knows how far it is off".to_owned());
+    }
+    left_out(&mut out, result);
+    for class in &result.classes {
+        let label = format!("class {}", class.class.pcp);
+        if let Some(sent) = &class.sent {
+            line(&mut out, &label, sent_brief(sent));
+        }
+        if let Some(received) = &class.received {
+            line(&mut out, &label, received_brief(received));
+            odd(&mut out, received);
+        }
+    }
+    out
+}
+
+fn sent_brief(sent: &ClassSent) -> String {
+    let mut text = format!("sent {}", packets(sent.sent_packets));
+    if sent.skipped_packets != 0 {
+        text += &format!(", left out {} for which it was too late", packets(sent.skipped_packets));
+    }
+    if let Some(omitted) = sent.omitted_packets {
+        text += &format!(", {} on purpose", packets(omitted));
+    }
+    text
+}
+
+fn received_brief(received: &ClassReceived) -> String {
+    let mut text = format!(
+        "received {}, lost {}",
+        packets(received.received_packets),
+        packets(received.lost_packets)
+    );
+    for (number, what) in [
+        (received.skipped_packets, "skipped by the talker"),
+        (received.duplicated_packets, "doubled"),
+        (received.reordered_packets, "out of order"),
+    ] {
+        if number != 0 {
+            text += &format!(", {what} {}", packets(number));
+        }
+    }
+    text += &format!(
+        ", outside the window {}",
+        packets(received.early_packets + received.late_packets)
+    );
+    if let Some(latency) = &received.latency {
+        text += &format!("; latency {}", tail(latency));
+    }
+    text
+}
 
 /// What was sent or came, class by class.
 pub(crate) fn text(result: &ScheduleResult) -> String {
     let mut out = String::new();
-    // Writing to a string does not fail.
-    let mut line = |label: &str, text: String| _ = writeln!(out, "{label:<14} {text}");
+    let mut line = |label: &str, text: String| line(&mut out, label, text);
     let vlan = match result.vlan_id {
         Some(0) => ", priority tags (VLAN 0)".to_owned(),
         Some(id) => format!(", VLAN {id}"),
@@ -45,18 +100,27 @@ pub(crate) fn text(result: &ScheduleResult) -> String {
         };
         line("stamps", format!("by {by}{path}"));
     }
+    left_out(&mut out, result);
+    for class in &result.classes {
+        one(&mut out, class);
+    }
+    out
+}
+
+// Writing to a string does not fail.
+fn line(out: &mut String, label: &str, text: String) {
+    _ = writeln!(out, "{label:<14} {text}");
+}
+
+fn left_out(out: &mut String, result: &ScheduleResult) {
     for (number, what) in [
         (result.other_session_packets, "of other sessions"),
         (result.other_schedule_packets, "of another schedule"),
     ] {
         if let Some(number @ 1..) = number {
-            line("left out", format!("{} packets {what}", packets(number)));
+            line(out, "left out", format!("{} packets {what}", packets(number)));
         }
     }
-    for class in &result.classes {
-        one(&mut out, class);
-    }
-    out
 }
 
 fn one(out: &mut String, result: &ClassResult) {
@@ -97,8 +161,8 @@ fn talker(out: &mut String, sent: &ClassSent) {
 }
 
 fn listener(out: &mut String, received: &ClassReceived) {
-    let mut line = |label: &str, text: String| _ = writeln!(out, "{label:<14} {text}");
     line(
+        out,
         "  received",
         format!(
             "{}, lost {}, skipped by the talker {}, doubled {}, out of order {} (RFC 4737)",
@@ -114,6 +178,7 @@ fn listener(out: &mut String, received: &ClassReceived) {
         format!("{} {when}{most}", packets(number))
     };
     line(
+        out,
         "  window",
         format!(
             "{}, {}",
@@ -121,6 +186,31 @@ fn listener(out: &mut String, received: &ClassReceived) {
             misses(received.late_packets, received.late_most_ns, "came after it")
         ),
     );
+    odd(out, received);
+    for (label, times, of) in [
+        ("  latency, us", &received.latency, "from the intended time"),
+        ("  path, us", &received.path, "from the hand-over to the kernel"),
+        ("  gap, us", &received.gap, "from packet to packet"),
+    ] {
+        if let Some(times) = times {
+            line(out, label, format!("{}  ({of})", microseconds(times)));
+        }
+    }
+    if let Some(jitter) = &received.jitter {
+        line(
+            out,
+            "  jitter, us",
+            format!(
+                "{:.2} by RFC 3550 6.4.1 (smoothed), {:.2} mean difference from packet to packet",
+                jitter.rfc3550_smoothed_ns / 1e3,
+                jitter.mean_abs_consecutive_difference_ns / 1e3
+            ),
+        );
+    }
+}
+
+/// Packets that are not as the talker sent them, or whose time is not known.
+fn odd(out: &mut String, received: &ClassReceived) {
     for (number, what) in [
         (
             received.changed_pcp_packets,
@@ -137,27 +227,8 @@ fn listener(out: &mut String, received: &ClassReceived) {
         (received.too_old_packets, "were too old to be told from doubles"),
     ] {
         if number != 0 {
-            line("", format!("{} {what}", packets(number)));
+            line(out, "", format!("{} {what}", packets(number)));
         }
-    }
-    for (label, times, of) in [
-        ("  latency, us", &received.latency, "from the intended time"),
-        ("  path, us", &received.path, "from the hand-over to the kernel"),
-        ("  gap, us", &received.gap, "from packet to packet"),
-    ] {
-        if let Some(times) = times {
-            line(label, format!("{}  ({of})", microseconds(times)));
-        }
-    }
-    if let Some(jitter) = &received.jitter {
-        line(
-            "  jitter, us",
-            format!(
-                "{:.2} by RFC 3550 6.4.1 (smoothed), {:.2} mean difference from packet to packet",
-                jitter.rfc3550_smoothed_ns / 1e3,
-                jitter.mean_abs_consecutive_difference_ns / 1e3
-            ),
-        );
     }
 }
 

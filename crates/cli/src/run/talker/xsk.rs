@@ -50,7 +50,7 @@ pub(super) fn run(talk: Talk<'_>, frames: Frames, stop: &Stop) -> Result<Ended> 
     if longest > room {
         bad_value!("frames of {longest} bytes do not fit the UMEM's of {room}: give larger ones with --frame-size");
     }
-    output::note(port.report());
+    output::opened(args.run.verbose, port.report());
     if !by_device {
         output::note("  the driver does not keep launch times: the thread waits for each packet");
     }

@@ -1,0 +1,223 @@
+//! The result of a run on one screen: what was measured on what, the answer, and what was lost.
+//!
+//! What adds nothing to that is left to `--verbose`. Lines about what went wrong are there only if
+//! it did.
+
+use ringside_measure::pace::LATE_NS;
+use ringside_measure::rate::Rates;
+use ringside_measure::schema::{
+    Document, FarEnd, Interface, LatencyResult, Operation, QueueCounters, QueueMode, RunResult,
+};
+
+use super::{Lines, checksums, count, cycle, departures, duration, known_to, ledger, link};
+use super::{mode_name, packets, tail};
+
+/// The last line.
+pub(crate) const DETAILS: &str = "Details: -v; all figures: --json\n";
+
+/// Below this share of the rate that was asked for, the text says so.
+const REACHED: f64 = 0.99;
+
+/// Renders the run.
+pub(super) fn text(document: &Document, result: &RunResult) -> String {
+    let mut out = Lines::default();
+    out.line(header(&document.interfaces, result.frame_bytes));
+    answer(&mut out, result);
+    asked(&mut out, result);
+    ledger::brief(&mut out, result);
+    link(&mut out, result);
+    late(&mut out, result);
+    if let Some(far) = &document.far {
+        out.text.push_str(&far_end(far));
+    }
+    if let Some(known) = &result.until_ci {
+        out.pair("known", known_to(known));
+    }
+    if let Some(cycle) = &result.cycle {
+        cycle::brief(&mut out, cycle, result.operation == Operation::Tx);
+    }
+    if let Some(schedule) = &result.schedule {
+        out.text.push_str(&crate::run::streams::brief(schedule));
+    }
+    // The rest is there only where an option asked for it.
+    if let Some(impair) = &result.impair {
+        out.text.push_str(&crate::run::impair::brief(impair));
+    }
+    if let Some(hints) = &result.hints {
+        out.text.push_str(&crate::run::hints::text(hints));
+    }
+    if let Some(by) = result.checksum_offload {
+        out.pair("checksums", checksums(by));
+    }
+    if let Some(stamps) = &result.tx_stamps {
+        departures(&mut out, stamps);
+    }
+    out.text.push_str(DETAILS);
+    out.text
+}
+
+/// `eth0: native copy, 2 queues, 82-byte packets`
+pub(crate) fn header(interfaces: &[Interface], frame_bytes: Option<u64>) -> String {
+    let ports: Vec<String> = interfaces.iter().map(port).collect();
+    let size = frame_bytes.map_or(String::new(), |bytes| format!(", {bytes}-byte packets"));
+    format!("{}{size}", ports.join("; "))
+}
+
+/// `eth0: native copy, 2 queues`
+fn port(interface: &Interface) -> String {
+    let (name, queues) = (&interface.name, &interface.queues);
+    let number = |many: usize| {
+        if many == 1 {
+            "1 queue".to_owned()
+        } else {
+            format!("{many} queues")
+        }
+    };
+    let Some(first) = queues.first() else {
+        return format!("{name}: packet socket");
+    };
+    if queues.iter().all(|queue| queue.mode == first.mode) {
+        return format!("{name}: {}, {}", mode_name(first.mode), number(queues.len()));
+    }
+    let each = |queue: &QueueMode| format!("{} {}", queue.queue, mode_name(queue.mode));
+    let each: Vec<String> = queues.iter().map(each).collect();
+    format!("{name}: queues {}", each.join(", "))
+}
+
+/// What the command was run for.
+fn answer(out: &mut Lines, result: &RunResult) {
+    let sum = |field: fn(&QueueCounters) -> u64| result.queues.iter().map(field).sum::<u64>();
+    let received = |out: &mut Lines| {
+        let packets = sum(|queue| queue.received_packets);
+        rate(out, "received", result.received.as_ref(), packets, result.duration_ns);
+    };
+    let sent = |out: &mut Lines| {
+        let packets = sum(|queue| queue.sent_packets);
+        rate(out, "sent", result.transmitted.as_ref(), packets, result.duration_ns);
+    };
+    match result.operation {
+        Operation::Ping => match (&result.under_load, &result.latency) {
+            (Some(under_load), _) => out.text.push_str(&crate::run::ping::table::brief(under_load)),
+            (None, Some(latency)) => round_trip(out, latency),
+            (None, None) => {}
+        },
+        Operation::Rx | Operation::Listener => received(out),
+        Operation::Tx | Operation::Talker => sent(out),
+        Operation::Fwd | Operation::Impair | Operation::Echo => {
+            received(out);
+            sent(out);
+        }
+    }
+}
+
+fn round_trip(out: &mut Lines, latency: &LatencyResult) {
+    let from = match latency.corrected {
+        Some(_) => "scheduled",
+        None => "real",
+    };
+    let text = match latency.best() {
+        Some(times) => format!(
+            "{} ({} answers, from the {from} sending)",
+            tail(&times),
+            packets(times.samples)
+        ),
+        None => "no answer came in time".to_owned(),
+    };
+    out.pair("round trip", text);
+}
+
+/// A rate from the first to the last packet.
+fn rate(out: &mut Lines, label: &str, rates: Option<&Rates>, number: u64, run_ns: u64) {
+    let all = match number {
+        1 => "1 packet in".to_owned(),
+        _ => format!("{} packets in", packets(number)),
+    };
+    out.pair(
+        label,
+        match rates {
+            Some(rates) => format!(
+                "{} packets/s, {} on the wire ({all} {})",
+                count(rates.packets_pps),
+                bits(rates.wire_bps),
+                duration(rates.span_ns.unwrap_or(run_ns))
+            ),
+            None => format!("{all} {}", duration(run_ns)),
+        },
+    );
+}
+
+/// `1.488 Gbit/s`, `12.3 Mbit/s`
+fn bits(bps: f64) -> String {
+    match bps {
+        1e9.. => format!("{:.3} Gbit/s", bps / 1e9),
+        1e6.. => format!("{:.1} Mbit/s", bps / 1e6),
+        _ => format!("{:.1} kbit/s", bps / 1e3),
+    }
+}
+
+/// The rate that was asked for, if it was not reached. Of a cycle the deadlines say it.
+fn asked(out: &mut Lines, result: &RunResult) {
+    if result.cycle.is_some() {
+        return;
+    }
+    let Some((target, rates)) = result.target_pps.zip(result.transmitted) else {
+        return;
+    };
+    if rates.packets_pps < target * REACHED {
+        let not_sent = match result.packets.not_sent() {
+            0 => String::new(),
+            some => format!(", {} packets were due and not sent", packets(some)),
+        };
+        out.pair(
+            "asked for",
+            format!(
+                "{} packets/s, and {} were sent: {:.1} %{not_sent}",
+                count(target),
+                count(rates.packets_pps),
+                rates.packets_pps * 100.0 / target
+            ),
+        );
+    }
+}
+
+fn late(out: &mut Lines, result: &RunResult) {
+    if let Some(lateness) = result.sender_lateness.filter(|lateness| lateness.late_packets != 0) {
+        out.pair(
+            "sent late",
+            format!(
+                "{} packets by more than an interval and {} us, {:.2} us at the most",
+                packets(lateness.late_packets),
+                LATE_NS / 1_000,
+                micros(lateness.times.max_ns)
+            ),
+        );
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
+fn micros(ns: u64) -> f64 {
+    ns as f64 / 1e3
+}
+
+/// Renders what the far end used, and the times there and back, if there are some.
+pub(crate) fn far_end(far: &FarEnd) -> String {
+    let mut out = Lines::default();
+    let ports: Vec<String> = match far.via.as_str() {
+        "udp" => vec!["a UDP socket".to_owned()],
+        _ => far.interfaces.iter().map(port).collect(),
+    };
+    out.pair("far end", ports.join("; "));
+    if let Some(lost) = &far.lost {
+        out.pair("", format!("lost: {lost}"));
+    }
+    for (label, times) in [("one way there", &far.there), ("one way back", &far.back)] {
+        if let Some(times) = times {
+            out.pair(label, crate::serve::one_way(times, tail));
+        }
+    }
+    out.text
+}
+
+#[cfg(test)]
+#[path = "brief_tests.rs"]
+mod tests;

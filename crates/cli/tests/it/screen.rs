@@ -1,0 +1,196 @@
+//! The text of a run: the answer on one screen, and all figures with `--verbose`.
+
+use std::time::Duration;
+
+use crate::common::{Done, lab, run, start, start_receiver, wire};
+use ringside_netlab::testing::is_root;
+
+/// The most lines of a run in which nothing went wrong.
+const MAX_LINES: usize = 8;
+
+/// What a busy machine or one whose clock nobody synchronises adds.
+const WRONG: [&str; 4] = ["asked for ", "sent late ", "order ", "clock "];
+
+/// The lines of the result. A busy machine adds a sentence that the result is invalid.
+fn screen(done: &Done) -> Vec<&str> {
+    let text = done.out.split("INVALID:").next().unwrap_or_default();
+    text.lines().collect()
+}
+
+/// Asserts that the text is short, begins with the mode, and has lines with these beginnings, in
+/// this order.
+fn check(done: &Done, header: &str, answers: &[&str]) {
+    let lines = screen(done);
+    let right = |line: &&&str| !WRONG.iter().any(|wrong| line.starts_with(wrong));
+    let number = lines.iter().filter(right).count();
+    assert!(number <= MAX_LINES, "{number} lines: {}", done.out);
+    assert_eq!(lines.first(), Some(&header), "{}", done.out);
+    let mut rest = lines[1..].iter();
+    for answer in answers {
+        assert!(
+            rest.any(|line| line.starts_with(answer)),
+            "{answer:?} is not in its place: {}",
+            done.out
+        );
+    }
+}
+
+#[test]
+fn ping_prints_mode_round_trip_and_loss() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("screen-ping", 2);
+    let echo = start_receiver(&lab.b, "echo {} -m native");
+    let line = format!("ping {{}} --to {} --count 1000", lab.b.ipv4);
+    let done = run(&lab.a, &line).good();
+    let header = "veth-a: native copy, 2 queues, 82-byte packets";
+    check(
+        &done,
+        header,
+        &["round trip     p50 ", "lost           0 of 1,000 packets"],
+    );
+    let lines = screen(&done);
+    for words in ["  p99 ", "  max ", " (1,000 answers, from the real sending)"] {
+        assert!(lines[1].contains(words), "{words:?} is not in {}", lines[1]);
+    }
+    let all = lines.len() + done.err.lines().count();
+    assert!(all <= MAX_LINES, "{all} lines: {done:#?}");
+    assert!(!done.err.contains("refused"), "{}", done.err);
+
+    let done = run(&lab.a, &format!("{line} --rate 5000")).good();
+    check(
+        &done,
+        header,
+        &["round trip     p50 ", "lost           0 of 1,000 packets"],
+    );
+    assert!(
+        done.out.contains("answers, from the scheduled sending)"),
+        "{}",
+        done.out
+    );
+
+    let done = run(&lab.a, &format!("{line} -v")).good();
+    for words in ["ledger ", "RTT, ", "jitter, ", "veth-a queue 1 ", "CPU 0 ", "MTU 1500"] {
+        assert!(done.out.contains(words), "{words:?} is not in {}", done.out);
+    }
+    assert!(done.err.contains("zero-copy refused"), "{}", done.err);
+    let done = echo.interrupt().good();
+    check(
+        &done,
+        "veth-b: native copy, 2 queues",
+        &["received ", "sent ", "lost           0 of 3,000 packets"],
+    );
+}
+
+#[test]
+fn senders_and_receivers_print_rate_and_loss() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("screen-tx", 1);
+    let receiver = start_receiver(&lab.b, "rx {} -m native --filter udp:29620");
+    let line = format!("tx {{}} --to {} --count 100 --rate 1000", lab.b.ipv4);
+    let done = run(&lab.a, &line).good();
+    check(
+        &done,
+        "veth-a: copy, 1 queue, 64-byte packets",
+        &["sent ", "lost           0 of 100 packets"],
+    );
+    assert!(done.out.contains(" (100 packets in "), "{}", done.out);
+    let line = format!("tx {{}} --to {} --count 100 --cycle 1ms", lab.b.ipv4);
+    check(
+        &run(&lab.a, &line).good(),
+        "veth-a: copy, 1 queue, 64-byte packets",
+        &["sent ", "lost ", "deadlines ", "after deadline p50 "],
+    );
+    let done = receiver.interrupt().good();
+    check(
+        &done,
+        "veth-b: native copy, 1 queue",
+        &["received ", "lost           0 of 200 packets"],
+    );
+}
+
+#[test]
+fn forwarders_print_both_rates() {
+    if !is_root() {
+        return;
+    }
+    let row = wire("screen-fwd");
+    let tx = |count: u32| {
+        let to = ringside_wire::MacAddr(row.right.b.mac);
+        format!("tx {{}} --to-mac {to} --count {count} --rate 1000 --json")
+    };
+    let impair = start(&row.left.b, "impair in,out -m native --loss there=every:10");
+    impair.wait_for("this host itself is not reached");
+    run(&row.left.a, &tx(100)).good();
+    let done = impair.receiving().interrupt().good();
+    check(
+        &done,
+        "in: native copy, 1 queue; out: native copy, 1 queue",
+        &[
+            "received ",
+            "sent ",
+            "lost           10 of 100 packets (10.0000 %): ",
+            "in -> out ",
+        ],
+    );
+    assert!(done.out.contains("100 came, 10 lost, 90 passed"), "{}", done.out);
+
+    let fwd = start_receiver(&row.left.b, "fwd in -m native --filter udp:29620");
+    run(&row.left.a, &tx(100)).good();
+    check(
+        &fwd.interrupt().good(),
+        "in: native copy, 1 queue",
+        &["received ", "sent ", "lost           0 of 100 packets"],
+    );
+}
+
+#[test]
+fn streams_print_a_line_for_each_class() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("screen-streams", 1);
+    let schedule = "--cycle 20ms --class 5:0us:5ms,3:10ms:5ms --wait poll";
+    let listener = start(&lab.b, &format!("listener {{}} {schedule}"));
+    listener.wait_for("a packet socket listens");
+    let to = ringside_wire::MacAddr(lab.b.mac);
+    let done = run(&lab.a, &format!("talker {{}} --to-mac {to} {schedule} --count 20")).good();
+    check(
+        &done,
+        "veth-a: packet socket",
+        &["sent ", "lost ", "class 5        sent ", "class 3        sent "],
+    );
+    std::thread::sleep(Duration::from_millis(100));
+    let done = listener.interrupt().good();
+    check(
+        &done,
+        "veth-b: packet socket",
+        &[
+            "received ",
+            "lost ",
+            "class 5        received ",
+            "class 3        received ",
+        ],
+    );
+    assert!(done.out.contains("; latency "), "{}", done.out);
+}
+
+#[test]
+fn a_file_of_options_may_ask_for_all_figures() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("screen-file", 1);
+    let file = std::env::temp_dir().join(format!("ringside-verbose-{}.toml", std::process::id()));
+    std::fs::write(&file, "verbose = true\n").unwrap();
+    let line = format!(
+        "tx {{}} --to-mac 02:00:00:00:00:01 --count 10 --config {}",
+        file.display()
+    );
+    let done = run(&lab.a, &line);
+    std::fs::remove_file(&file).unwrap();
+    assert!(done.good().out.contains("\nledger "), "all figures");
+}
