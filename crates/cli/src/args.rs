@@ -2,11 +2,11 @@
 
 mod bad_value;
 mod help;
+mod peer;
 mod values;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
@@ -18,6 +18,7 @@ use ringside_xsk::{BusyPoll, Direction, Error, Filter, Mode, QueueOptions, Share
 
 pub(crate) use self::bad_value::{BadValue, bad_value, is_about_a_value};
 use self::help::{frame_size_help, frames_help, working_set_help};
+pub(crate) use self::peer::Peer;
 use self::values::interval;
 pub(crate) use self::values::{List, count, list, list_or_none, period, rate, seconds, time_in, width};
 use crate::live::PrometheusArgs;
@@ -396,29 +397,6 @@ pub(crate) struct FlowArgs {
     /// Sender's UDP port; answers to it are taken from the interface
     #[arg(long, default_value_t = DEFAULT_PORT + 1, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) from_port: u16,
-}
-
-/// `--to`
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Peer {
-    Ip(IpAddr),
-    Mac(MacAddr),
-}
-
-impl FromStr for Peer {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if let Ok(ip) = text.parse() {
-            return Ok(Self::Ip(ip));
-        }
-        if text.parse::<SocketAddr>().is_ok() {
-            return Err("give the port with --to-port".into());
-        }
-        text.parse()
-            .map(Self::Mac)
-            .map_err(|_| format!("{text:?} is neither an IP nor a MAC address"))
-    }
 }
 
 /// Interface, queues, sizes, waiting: what all commands on one port share.

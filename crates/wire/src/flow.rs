@@ -22,6 +22,16 @@ pub use complete::complete_checksum;
 pub use receive::{UdpPacket, parse_udp};
 pub use reflect::{complete_udp_checksum, reflect_icmp_echo, reflect_udp};
 
+/// Returns an address as people write it: an IPv4 address that an IPv6 socket shows as
+/// `[::ffff:192.0.2.1]:5000` as `192.0.2.1:5000`. Others stay as they are.
+#[must_use]
+pub fn canonical(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        ip @ IpAddr::V4(_) => SocketAddr::new(ip, address.port()),
+        IpAddr::V6(_) => address,
+    }
+}
+
 const LAYER: &str = "UDP frame";
 
 /// The addresses of a UDP flow, from which the headers of its frames are written.

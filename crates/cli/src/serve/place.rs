@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use anyhow::{Context as _, Result, anyhow, bail};
 use ringside_nic::{Interface, Route};
 use ringside_wire::MacAddr;
+use ringside_wire::flow::canonical;
 
 use super::RemoteArgs;
 use super::args::host_and_port;
@@ -114,12 +115,13 @@ pub(super) fn address(server: &str) -> Result<SocketAddr> {
         if matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local()) {
             bail!("{ip} is an address of one link: say which, as in {ip}%eth0");
         }
-        return Ok(SocketAddr::new(ip, port));
+        return Ok(canonical(SocketAddr::new(ip, port)));
     }
     let mut found = (host, port)
         .to_socket_addrs()
         .map_err(|error| anyhow!("{host:?} is neither an IP address nor a host that can be found: {error}"))?;
     found
         .next()
+        .map(canonical)
         .with_context(|| format!("the host {host:?} has no address"))
 }

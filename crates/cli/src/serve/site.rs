@@ -11,6 +11,7 @@ use ringside_measure::compare::STEAL_LIMIT;
 use ringside_measure::control::{DEFAULT_PORT, Token};
 use ringside_measure::schema;
 use ringside_wire::MacAddr;
+use ringside_wire::flow::canonical;
 use ringside_xsk::{Direction, Filter, Port, Queue};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::ServerConfig;
@@ -195,6 +196,7 @@ impl XskEnd {
 
 impl Site<'_> {
     fn tell(&self, door: SocketAddr, port: Option<&Port>) {
+        let door = canonical(door);
         if let (Some(port), Some(end)) = (port, &self.xsk) {
             note(port.report());
             note(format_args!(
@@ -308,6 +310,7 @@ impl Site<'_> {
             let Ok((stream, from)) = listener.accept() else {
                 continue;
             };
+            let from = canonical(from);
             let Some(place) = self.place(from.ip()) else {
                 self.stranger(
                     from,

@@ -197,6 +197,9 @@ fn who_is_not_let_in_is_told_why() {
     client(&lab, &format!("ping {host} {} --count 5", token.option())).good();
     let told = server.interrupt().good().err;
     assert!(told.contains("did not come in: the tokens are not the same"), "{told}");
+    let from = format!("{}:", lab.a.ipv4);
+    assert!(told.lines().any(|line| line.starts_with(&from)), "{told}");
+    assert!(!told.contains("::ffff:"), "{told}");
 }
 
 #[test]

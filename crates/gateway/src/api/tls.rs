@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use ringside_wire::flow::canonical;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
@@ -162,6 +163,7 @@ pub(super) fn accept(listener: tokio::net::TcpListener, keys: Keys) -> Accepted 
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
+            let peer = canonical(peer);
             _ = stream.set_nodelay(true);
             let keys = keys.0.load_full();
             let greeting = TlsAcceptor::from(Arc::clone(&keys.config)).accept(stream);

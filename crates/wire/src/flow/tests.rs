@@ -1,3 +1,4 @@
+use std::string::ToString as _;
 use std::vec::Vec;
 
 use proptest::prelude::*;
@@ -423,5 +424,14 @@ fn pseudo(flow: &UdpFlow, protocol: Protocol, len: usize) -> Sum {
         (IpAddr::V4(src), IpAddr::V4(dst)) => crate::checksum::pseudo_v4(src, dst, protocol, len),
         (IpAddr::V6(src), IpAddr::V6(dst)) => pseudo_v6(src, dst, protocol, len.into()),
         _ => unreachable!("one family"),
+    }
+}
+
+#[test]
+fn shows_mapped_addresses_as_ipv4() {
+    let shown = |text: &str| canonical(text.parse().unwrap()).to_string();
+    assert_eq!(shown("[::ffff:192.0.2.1]:5000"), "192.0.2.1:5000");
+    for same in ["192.0.2.1:5000", "[2001:db8::1]:5000", "[fe80::1%3]:5000"] {
+        assert_eq!(shown(same), same);
     }
 }
