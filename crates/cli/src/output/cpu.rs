@@ -43,13 +43,18 @@ fn by_stage(out: &mut Lines, stages: &CpuStages) {
         out.pair("threads", threads.join("; "));
     }
     match (&stages.counters, &stages.no_counters) {
-        (Some(counts), _) if stages.packets != 0 => {
+        (Some(counts), _) => {
+            let (of, number) = match stages.per_packet {
+                Some(_) => ("a packet", stages.packets),
+                None => ("in all", 1),
+            };
             #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
-            let each = |count: u64| count as f64 / stages.packets as f64;
+            let each = |count: u64| count as f64 / number as f64;
             out.pair(
                 "counters",
                 format!(
-                    "a packet, of the workers: {:.0} cycles in user code and {:.0} in the kernel, {:.0} and {:.0} instructions",
+                    "{of}, of the workers: {:.0} cycles in user code and {:.0} in the kernel, \
+                     {:.0} and {:.0} instructions",
                     each(counts.user_cycles),
                     each(counts.kernel_cycles),
                     each(counts.user_instructions),

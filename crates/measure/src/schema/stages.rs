@@ -20,7 +20,7 @@ pub struct CpuStages {
     pub steal_ns: u64,
     /// The kernel's step.
     pub tick_ns: u64,
-    /// The three a packet; `None` where there was none.
+    /// The three a packet; `None` where too few packets passed for that, or CPUs mostly spun idle.
     pub per_packet: Option<StagesPerPacket>,
     /// The run's threads, and the kernel's that handle packets.
     pub threads: Vec<ThreadUse>,
@@ -101,16 +101,62 @@ impl PerfCounts {
 }
 
 impl CpuStages {
-    /// Fills in what a packet cost.
+    /// Fewest packets with a cost of each: a step of the kernel's count, 10 ms mostly, is then 10 µs
+    /// of each at the most.
+    pub const MIN_PACKETS: u64 = 1_000;
+    /// Longest mean CPU time that is a packet's cost. A packet takes some microseconds: above this,
+    /// CPUs spun idle or other programs ran for most of the time.
+    pub const MAX_NS_PER_PACKET: u64 = 100_000;
+
+    /// Fills in what a packet cost, if [`MIN_PACKETS`](Self::MIN_PACKETS) passed and took
+    /// [`MAX_NS_PER_PACKET`](Self::MAX_NS_PER_PACKET) on average at the most.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "times of less than 2^53 ns, three months")]
     pub fn over(mut self, packets: u64) -> Self {
         self.packets = packets;
-        self.per_packet = (packets != 0).then(|| StagesPerPacket {
+        let busy_ns = self.user_ns + self.system_ns + self.softirq_ns;
+        let longest_ns = packets.saturating_mul(Self::MAX_NS_PER_PACKET);
+        let is_cost = packets >= Self::MIN_PACKETS && busy_ns <= longest_ns;
+        self.per_packet = is_cost.then(|| StagesPerPacket {
             user_ns: self.user_ns as f64 / packets as f64,
             system_ns: self.system_ns as f64 / packets as f64,
             softirq_ns: self.softirq_ns as f64 / packets as f64,
         });
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// CPUs that were busy for so long.
+    fn busy(user_ns: u64) -> CpuStages {
+        CpuStages {
+            packets: 0,
+            user_ns,
+            system_ns: 0,
+            softirq_ns: 0,
+            steal_ns: 0,
+            tick_ns: 10_000_000,
+            per_packet: None,
+            threads: Vec::new(),
+            counters: None,
+            no_counters: None,
+        }
+    }
+
+    #[test]
+    fn few_packets_have_no_cost() {
+        assert_eq!(busy(1_000_000_000).over(5).per_packet, None);
+        assert_eq!(busy(10_000_000).over(999).per_packet, None);
+        let cost = busy(10_000_000).over(1_000).per_packet.expect("enough");
+        assert!((cost.user_ns - 10_000.0).abs() < 1e-6, "{cost:?}");
+    }
+
+    #[test]
+    fn spinning_is_no_cost_of_packets() {
+        assert_eq!(busy(10_000_000_000).over(10_000).per_packet, None);
+        assert!(busy(1_000_000_000).over(10_000).per_packet.is_some());
     }
 }
