@@ -330,6 +330,10 @@ fn text(document: &Document, result: &RunResult) -> String {
     if let Some(stamps) = &result.tx_stamps {
         departures(&mut out, stamps);
     }
+    // Once for all lines above.
+    if out.text.contains("p99.9 -") {
+        out.pair("", TOO_FEW);
+    }
     queues(&mut out, result);
     cpu::text(&mut out, result);
     out.text
@@ -509,9 +513,6 @@ fn departures(out: &mut Lines, stamps: &TxStampsResult) {
                 microseconds(times)
             ),
         );
-        if times.p99_9_ns.is_none() {
-            out.pair("", TOO_FEW);
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 use ringside_measure::probe::Clock;
 use ringside_measure::schema::{CycleResult, LaunchBy, LaunchResult, Via};
 
-use super::{Lines, TOO_FEW, microseconds, packets, tail};
+use super::{Lines, microseconds, packets, tail};
 
 /// The deadlines that were missed, and how late packets were sent.
 pub(super) fn brief(out: &mut Lines, cycle: &CycleResult, asked_for_launch: bool) {
@@ -45,9 +45,6 @@ pub(super) fn text(out: &mut Lines, cycle: &CycleResult) {
                 transmit.stddev_ns / 1e3
             ),
         );
-        if transmit.p99_9_ns.is_none() {
-            out.pair("", TOO_FEW);
-        }
     }
     if let Some(launch) = &cycle.launch {
         launches(out, launch);

@@ -3,7 +3,7 @@
 use ringside_measure::pace::LATE_NS;
 use ringside_measure::schema::{LatencyResult, SenderLateness};
 
-use super::{Lines, TOO_FEW, microseconds, packets};
+use super::{Lines, microseconds, packets};
 
 /// How late the sender was.
 pub(super) fn sender(out: &mut Lines, lateness: &SenderLateness) {
@@ -49,8 +49,5 @@ pub(super) fn text(out: &mut Lines, latency: &LatencyResult) {
                 jitter.mean_abs_consecutive_difference_ns / 1e3
             ),
         );
-    }
-    if latency.raw.as_ref().is_some_and(|raw| raw.p99_9_ns.is_none()) {
-        out.pair("", TOO_FEW);
     }
 }

@@ -179,6 +179,22 @@ fn streams_print_a_line_for_each_class() {
 }
 
 #[test]
+fn all_figures_explain_missing_percentiles_once() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("screen-few", 1);
+    let to = ringside_wire::MacAddr(lab.b.mac);
+    let line = format!("tx {{}} --to-mac {to} --cycle 2ms --count 20 --tx-stamps");
+    let explained = |more: &str| {
+        let done = run(&lab.a, &format!("{line}{more}")).good();
+        done.out.matches("too few samples for this percentile").count()
+    };
+    assert_eq!(explained(" -v"), 1);
+    assert_eq!(explained(""), 0, "it explains, and answers nothing");
+}
+
+#[test]
 fn a_file_of_options_may_ask_for_all_figures() {
     if !is_root() {
         return;
