@@ -220,7 +220,7 @@ fn known_to(until_ci: &UntilCi) -> String {
         _ => count(value),
     };
     let (what, unit) = match until_ci.of.as_str() {
-        "p50_ns" => ("median round trip", "us"),
+        "p50_ns" => ("median round trip", "µs"),
         "sent_pps" => ("sent", "packets/s"),
         _ => ("received", "packets/s"),
     };
@@ -462,7 +462,7 @@ pub(crate) fn tail(summary: &Summary) -> String {
         ],
     };
     let cells: Vec<String> = cells.into_iter().flatten().collect();
-    format!("{} us", cells.join("  "))
+    format!("{} µs", cells.join("  "))
 }
 
 const TOO_FEW: &str = "- : too few samples for this percentile (fewer than 10 beyond it)";
@@ -504,10 +504,10 @@ fn departures(out: &mut Lines, stamps: &TxStampsResult) {
         let within = stamps.uncertainty_ns.map_or(String::new(), |ns| {
             #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
             let us = ns as f64 / 1e3;
-            format!(", each within {us:.2} us, for it is by two clocks")
+            format!(", each within {us:.2} µs, for it is by two clocks")
         });
         out.pair(
-            "left, us",
+            "left, µs",
             format!(
                 "{}  (from the hand-over of the packet, or of its burst{within})",
                 microseconds(times)

@@ -55,7 +55,7 @@ fn line(interval: &Interval) -> String {
         rate(interval.sent_packets)
     );
     if let Some(p50) = interval.p50_ns {
-        _ = write!(line, "   RTT p50 {:>8.2} us", p50 as f64 / 1e3);
+        _ = write!(line, "   RTT p50 {:>8.2} µs", p50 as f64 / 1e3);
     }
     line
 }

@@ -124,11 +124,11 @@ impl FromStr for Class {
 /// Says what is wrong with it.
 pub fn nanos(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text:?} is no time with a unit; write 0us, 250ns, 1.5ms or 1s");
-    let at = text.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(wrong)?;
+    let at = text.find(char::is_alphabetic).ok_or_else(wrong)?;
     let (number, unit) = text.split_at(at);
     let scale = match unit {
         "ns" => 1.0,
-        "us" => 1e3,
+        "us" | "µs" => 1e3,
         "ms" => 1e6,
         "s" => 1e9,
         _ => return Err(wrong()),
@@ -154,7 +154,7 @@ impl Schedule {
     pub fn new(cycle_ns: u64, mut classes: Vec<Class>) -> Result<Self, Error> {
         let wrong = |text: String| Err(Error::Schedule(text));
         if !(10_000..=60_000_000_000).contains(&cycle_ns) {
-            return wrong(format!("a cycle of {}: it takes 10 us to 60 s", Time(cycle_ns)));
+            return wrong(format!("a cycle of {}: it takes 10 µs to 60 s", Time(cycle_ns)));
         }
         if classes.is_empty() {
             return wrong("it has no class: give one at least, PCP:OFFSET:WINDOW[:SIZE[:COUNT]]".into());
@@ -327,7 +327,7 @@ struct Time(u64);
 
 impl std::fmt::Display for Time {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} us", self.0 as f64 / 1e3)
+        write!(f, "{} µs", self.0 as f64 / 1e3)
     }
 }
 

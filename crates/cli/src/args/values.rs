@@ -102,10 +102,10 @@ pub(crate) fn period(text: &str) -> Result<Duration, String> {
 
 /// A time with its unit, such as `1ms`; `None` if it is none of the range.
 pub(crate) fn time_in(range: &RangeInclusive<Duration>, text: &str) -> Result<Option<Duration>, String> {
-    let at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let at = text.find(char::is_alphabetic).unwrap_or(text.len());
     let (number, unit) = text.split_at(at);
     let seconds = match unit {
-        "us" => 1e-6,
+        "us" | "µs" => 1e-6,
         "ms" => 1e-3,
         "s" => 1.0,
         "min" => 60.0,

@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     ));
     bed.notes.iter().for_each(output::note);
     if plan.switches_c_states_off() {
-        output::note("/dev/cpu_dma_latency is held at 0 us in the turns with C-states off, and closed after each");
+        output::note("/dev/cpu_dma_latency is held at 0 µs in the turns with C-states off, and closed after each");
     }
 
     let clock_read = plan.clock_read()?;

@@ -181,7 +181,7 @@ impl Plan {
             ),
             (_, Some(deepest)) => match machine.limit {
                 Ok(limit) if u64::from(limit) < deepest => warnings.push(format!(
-                    "somebody holds /dev/cpu_dma_latency at {limit} us, or the kernel was told so: C-states as they are \
+                    "somebody holds /dev/cpu_dma_latency at {limit} µs, or the kernel was told so: C-states as they are \
                      leave out those that take longer to leave"
                 )),
                 _ => {}

@@ -153,7 +153,7 @@ fn where_it_can_make_no_difference_it_is_said() {
         limit: Ok(20),
         ..machine()
     };
-    assert!(warning(&held).contains("somebody holds /dev/cpu_dma_latency at 20 us"));
+    assert!(warning(&held).contains("somebody holds /dev/cpu_dma_latency at 20 µs"));
     let loose = Machine {
         limit: Ok(133),
         ..machine()

@@ -31,7 +31,7 @@ pub(super) fn render(document: &Document, told: &Told<'_>) -> String {
     for line in told.path {
         text.push_str(&wrapped(line, ""));
     }
-    _ = write!(text, "\nDelay from the XDP program to the application's dequeue, us\n");
+    _ = write!(text, "\nDelay from the XDP program to the application's dequeue, µs\n");
     _ = writeln!(text, "{}", figures(result, told.terminal));
     for cell in &result.cells {
         if let Some(reason) = &cell.unavailable {
@@ -65,7 +65,7 @@ fn machine(system: &System) -> String {
     let preemption = system.preemption.as_deref().unwrap_or("no preemption of the kernel");
     let state = |state: &ringside_measure::schema::CState| {
         let off = if state.disabled { ", switched off" } else { "" };
-        format!("{} ({} us{off})", state.name, state.exit_latency_ns / 1000)
+        format!("{} ({} µs{off})", state.name, state.exit_latency_ns / 1000)
     };
     let states: Vec<String> = system.c_states.iter().map(state).collect();
     match states.is_empty() {

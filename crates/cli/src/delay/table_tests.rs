@@ -113,7 +113,7 @@ fn each_cell_has_its_row_and_its_reason() {
     for told in [
         "poll, other core, C-states as is: not to be had: no other CPU: this process may run on CPU 0 alone",
         "left out, packets: 3 lost; 1 turns left out for CPU steal; 2 turns failed: the link is gone",
-        "PREEMPT_RT; C-states (exit latency): C6 (133 us, switched off)",
+        "PREEMPT_RT; C-states (exit latency): C6 (133 µs, switched off)",
         "Reading it takes 21.4 ns at the least and 22.6 in the median",
         "Warning: something to know.",
         "On a veth NAPI runs in the system call of the sender",

@@ -50,7 +50,7 @@ fn unsteady(cells: &[Series]) -> Option<String> {
     let &(cell, least, most) = worst;
     Some(format!(
         "the machine was not the same all the time: in {} of the cells the medians of the turns differ by more than a quarter, \
-         most in {}, from {} to {} us (JSON has every turn)",
+         most in {}, from {} to {} µs (JSON has every turn)",
         apart.len(),
         cell_name(cell),
         table::micros(least),

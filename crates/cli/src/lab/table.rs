@@ -345,7 +345,7 @@ pub(super) fn render(document: &Document, terminal: bool) -> String {
     text += "\n";
     text += &wrapped(
         &format!(
-            "Times in us, from the time at which a probe was to be sent to its reception by a program; {} rounds of {}, in turn. Ratios are \
+            "Times in µs, from the time at which a probe was to be sent to its reception by a program; {} rounds of {}, in turn. Ratios are \
              of the medians of the rounds, paired, with a bootstrap 95 % interval; \"-\": too few samples.",
             result.rounds,
             units::time(result.turn_ns as f64)

@@ -185,7 +185,7 @@ fn late(out: &mut Lines, result: &RunResult) {
         out.pair(
             "sent late",
             format!(
-                "{} packets by more than an interval and {} us, {:.2} us at the most",
+                "{} packets by more than an interval and {} µs, {:.2} µs at the most",
                 packets(lateness.late_packets),
                 LATE_NS / 1_000,
                 micros(lateness.times.max_ns)

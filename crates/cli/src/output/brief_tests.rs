@@ -111,7 +111,7 @@ fn leaves_out_percentiles_that_few_samples_do_not_have() {
         (1..=samples).for_each(|at| latency.record(at * 1_000));
         tail(&latency.summary().expect("samples"))
     };
-    assert_eq!(of(5), "min 1.00  mean 3.00  max 5.00 us");
+    assert_eq!(of(5), "min 1.00  mean 3.00  max 5.00 µs");
     let some = of(100);
     assert!(some.starts_with("p50 ") && !some.contains("p99"), "{some}");
     assert!(!some.contains('-'), "{some}");

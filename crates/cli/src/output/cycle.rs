@@ -26,19 +26,19 @@ pub(super) fn text(out: &mut Lines, cycle: &CycleResult) {
         let early = cycle.early_ns.map_or(String::new(), |ns| {
             #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
             let us = ns as f64 / 1e3;
-            format!("; learned to ask {us:.1} us early")
+            format!("; learned to ask {us:.1} µs early")
         });
         out.pair(
-            "wake-up, us",
+            "wake-up, µs",
             format!("{}  (from the time asked for{early})", microseconds(wake_up)),
         );
     }
     if let Some(ready) = &cycle.ready {
-        out.pair("ready, us", format!("{}  (from the deadline)", microseconds(ready)));
+        out.pair("ready, µs", format!("{}  (from the deadline)", microseconds(ready)));
     }
     if let Some(transmit) = &cycle.transmit {
         out.pair(
-            "sent, us",
+            "sent, µs",
             format!(
                 "{}  (from the deadline until the kernel had it; stddev {:.2})",
                 microseconds(transmit),
@@ -51,7 +51,7 @@ pub(super) fn text(out: &mut Lines, cycle: &CycleResult) {
     }
     if let Some(jitter) = &cycle.jitter {
         out.pair(
-            "jitter, us",
+            "jitter, µs",
             format!(
                 "{:.2} by RFC 3550 6.4.1 (smoothed), {:.2} mean difference from packet to packet",
                 jitter.rfc3550_smoothed_ns / 1e3,
@@ -75,7 +75,7 @@ fn missed(out: &mut Lines, cycle: &CycleResult) {
     out.pair(
         "deadlines",
         format!(
-            "{} every {period:.1} us of {clock}{}, {missed:.4} % missed: {} late, {} skipped",
+            "{} every {period:.1} µs of {clock}{}, {missed:.4} % missed: {} late, {} skipped",
             packets(cycle.due_cycles),
             match cycle.via {
                 Via::AfXdp => "",
@@ -103,6 +103,6 @@ fn launches(out: &mut Lines, launch: &LaunchResult) {
     });
     out.pair(
         "launch times",
-        format!("{lead:.1} us after the deadline, kept {by}{missed}"),
+        format!("{lead:.1} µs after the deadline, kept {by}{missed}"),
     );
 }

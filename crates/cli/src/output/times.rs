@@ -8,10 +8,10 @@ use super::{Lines, microseconds, packets};
 /// How late the sender was.
 pub(super) fn sender(out: &mut Lines, lateness: &SenderLateness) {
     out.pair(
-        "sender, us",
+        "sender, µs",
         format!(
             "{}  (sent after the scheduled time; {} packets were late by more than an interval \
-             and {} us)",
+             and {} µs)",
             microseconds(&lateness.times),
             packets(lateness.late_packets),
             LATE_NS / 1_000
@@ -23,7 +23,7 @@ pub(super) fn sender(out: &mut Lines, lateness: &SenderLateness) {
 pub(super) fn text(out: &mut Lines, latency: &LatencyResult) {
     if let Some(raw) = &latency.raw {
         out.pair(
-            "RTT, us",
+            "RTT, µs",
             format!(
                 "{}  ({} samples, from the real sending)",
                 microseconds(raw),
@@ -33,7 +33,7 @@ pub(super) fn text(out: &mut Lines, latency: &LatencyResult) {
     }
     if let Some(corrected) = &latency.corrected {
         out.pair(
-            "RTT, us",
+            "RTT, µs",
             format!(
                 "{}  (from the intended sending: corrected for coordinated omission)",
                 microseconds(corrected)
@@ -42,7 +42,7 @@ pub(super) fn text(out: &mut Lines, latency: &LatencyResult) {
     }
     if let Some(jitter) = &latency.jitter {
         out.pair(
-            "jitter, us",
+            "jitter, µs",
             format!(
                 "{:.2} by RFC 3550 6.4.1 (smoothed), {:.2} mean difference of consecutive RTTs",
                 jitter.rfc3550_smoothed_ns / 1e3,

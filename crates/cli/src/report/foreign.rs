@@ -79,7 +79,7 @@ fn iperf3_ended(version: &str, value: &Value) -> Result<Foreign> {
     if let [Some(min), Some(mean), Some(max)] = rtts
         && !(min <= mean && mean <= max)
     {
-        bail!("its RTT of {mean} us on average is not between {min} and {max} us: that cannot be");
+        bail!("its RTT of {mean} µs on average is not between {min} and {max} µs: that cannot be");
     }
     for (name, field) in [("RTT min", "min_rtt"), ("RTT mean", "mean_rtt"), ("RTT max", "max_rtt")] {
         let rtt = number(&format!("/end/streams/0/sender/{field}")).filter(|rtt| *rtt > 0.0);

@@ -55,7 +55,7 @@ pub(crate) fn text(far: &FarEnd) -> String {
     if let Some(clock) = &far.clock {
         pair("clocks", &clocks(clock));
     }
-    for (label, times) in [("there, us", &far.there), ("back, us", &far.back)] {
+    for (label, times) in [("there, µs", &far.there), ("back, µs", &far.back)] {
         if let Some(times) = times {
             pair(label, &format!("{}  (one way)", one_way(times, microseconds)));
         }

@@ -122,7 +122,7 @@ pub(crate) fn figure(result: &SweepResult, value: f64) -> String {
     match result.figure_of.as_str() {
         "packets_pps" => format!("{} packets/s", count(value)),
         "cpu_ns" => format!("{value:.0} ns"),
-        _ => format!("{:.2} us", value / 1e3),
+        _ => format!("{:.2} µs", value / 1e3),
     }
 }
 

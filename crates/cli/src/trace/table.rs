@@ -37,11 +37,11 @@ fn way(text: &mut String, path: &TracedPath, terminal: bool) {
         text.push_str(&wrapped(&format!("\n{name}: not to be had: {failure}"), ""));
         return;
     }
-    _ = writeln!(text, "\n{name}: {} packets, us", path.traced_packets);
+    _ = writeln!(text, "\n{name}: {} packets, µs", path.traced_packets);
     _ = writeln!(text, "{}", stages(path, terminal));
     _ = writeln!(
         text,
-        "Sum of the stages {:.3} us, whole {:.3} us on average; clock error {:.3} us.",
+        "Sum of the stages {:.3} µs, whole {:.3} µs on average; clock error {:.3} µs.",
         path.sum_mean_ns / 1e3,
         path.whole.map_or(0.0, |whole| whole.mean_ns) / 1e3,
         micros(path.clock_error_ns)
@@ -67,7 +67,7 @@ fn way(text: &mut String, path: &TracedPath, terminal: bool) {
 /// What the same packets took as the measuring program takes their time.
 pub(crate) fn measured_words(measured: &MeasuredWhole) -> String {
     format!(
-        "Measured by the program itself, the same {} packets: {:.3} us on average; the stages are {:+.3} us apart from that, of one packet {:.3} us at the most",
+        "Measured by the program itself, the same {} packets: {:.3} µs on average; the stages are {:+.3} µs apart from that, of one packet {:.3} µs at the most",
         measured.packets,
         measured.mean_ns / 1e3,
         measured.apart_mean_ns / 1e3,
@@ -161,7 +161,7 @@ fn costs(cost: &TraceCost) -> String {
         |(low, high)| format!("95 % interval {low:.2} to {high:.2}"),
     );
     format!(
-        "Tracing costs: from the send call to the application {:.2} us with it and {:.2} us without (medians of {} turns each), x \
+        "Tracing costs: from the send call to the application {:.2} µs with it and {:.2} µs without (medians of {} turns each), x \
          {:.2}, {interval}.",
         cost.on_ns.median / 1e3,
         cost.off_ns.median / 1e3,
@@ -173,14 +173,14 @@ fn costs(cost: &TraceCost) -> String {
 fn slowest(text: &mut String, slow: &SlowResult) {
     _ = writeln!(
         text,
-        "The slowest 0.1 %: {} packet(s) of {:.2} us and more.",
+        "The slowest 0.1 %: {} packet(s) of {:.2} µs and more.",
         slow.packets,
         micros(slow.from_ns)
     );
     let stages = slow.stages.iter().take(MOST_TOLD).map(|stage| {
         let name = hop_name(stage.hop, &stage.name);
         format!(
-            "{name} {:.2} us instead of {:.2}",
+            "{name} {:.2} µs instead of {:.2}",
             stage.slow_mean_ns / 1e3,
             stage.mean_ns / 1e3
         )
@@ -191,7 +191,7 @@ fn slowest(text: &mut String, slow: &SlowResult) {
     }
     let culprits = slow.culprits.iter().take(MOST_TOLD).map(|culprit| {
         format!(
-            "{} {} ({:.2} us of a packet, usually {:.2}; in {:.0} % of them, usually {:.0} %)",
+            "{} {} ({:.2} µs of a packet, usually {:.2}; in {:.0} % of them, usually {:.0} %)",
             culprit.kind_name(),
             culprit.name,
             culprit.slow_mean_ns / 1e3,
@@ -212,7 +212,7 @@ fn slowest(text: &mut String, slow: &SlowResult) {
 fn recorded(text: &mut String, record: &FlightRecord) {
     _ = writeln!(
         text,
-        "Stopped: packet {} took {:.2} us, more than {:.2}. In us from its first point on:",
+        "Stopped: packet {} took {:.2} µs, more than {:.2}. In µs from its first point on:",
         record.sequence,
         micros(record.whole_ns),
         micros(record.bound_ns)
@@ -240,7 +240,7 @@ fn recorded(text: &mut String, record: &FlightRecord) {
         };
         let took = signed(event.to_ns - event.from_ns);
         let line = format!(
-            "  {:>10.2}  CPU {}    {} {}{number}, {took:.2} us",
+            "  {:>10.2}  CPU {}    {} {}{number}, {took:.2} µs",
             signed(event.from_ns),
             event.cpu,
             event.kind.name(),

@@ -76,7 +76,7 @@ fn stamps_and_their_coverage_are_told() {
     let text = run(&lab.a, &format!("tx {{}} --to {} --count 100 --tx-stamps", lab.b.ipv4)).good();
     for words in [
         "100.00 % of the packets have a stamp, of CLOCK_TAI taken in software",
-        "left, us",
+        "left, µs",
         "from the hand-over of the packet, or of its burst",
     ] {
         assert!(text.out.contains(words), "{words:?} is not in {}", text.out);
@@ -162,7 +162,7 @@ fn launch_times_are_kept_or_told_not_to_be() {
     check(&result, 1);
     let text = run(&lab.a, &cycle).good().out;
     assert!(
-        text.contains("launch times   300.0 us after the deadline, kept by nobody"),
+        text.contains("launch times   300.0 µs after the deadline, kept by nobody"),
         "{text}"
     );
 

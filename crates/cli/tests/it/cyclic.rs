@@ -93,12 +93,12 @@ fn a_count_is_exact_and_the_text_tells_it() {
     check(&result);
     let text = run(&lab.a, &format!("{line} -v")).good().out;
     for words in [
-        "every 2000.0 us of CLOCK_MONOTONIC",
-        "wake-up, us",
-        "us early",
-        "ready, us",
-        "sent, us",
-        "jitter, us",
+        "every 2000.0 µs of CLOCK_MONOTONIC",
+        "wake-up, µs",
+        "µs early",
+        "ready, µs",
+        "sent, µs",
+        "jitter, µs",
     ] {
         assert!(text.contains(words), "{words:?} is not in {text}");
     }

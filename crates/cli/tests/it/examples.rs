@@ -41,7 +41,7 @@ const EXCUSES: &[(&str, &str)] = &[
     ("--queue 2", "queue 2"),
     ("--qdisc", "No such file or directory"),
     ("--rule ", "the driver does not offer this"),
-    ("--max-clock-offset", "--max-clock-offset 1 us: nobody knows"),
+    ("--max-clock-offset", "--max-clock-offset 1 µs: nobody knows"),
     ("--max-clock-offset", "by the kernel's bound"),
 ];
 

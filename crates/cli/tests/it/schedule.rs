@@ -273,8 +273,8 @@ fn the_texts_tell_it() {
     let line = format!("talker {{}} --to-mac {} {CYCLE} --count 24 --vlan 5 -v", mac(&lab.b));
     let talker = run(&lab.a, &line).good();
     for words in [
-        "schedule       every 40000 us of CLOCK_TAI, VLAN 5, session ",
-        "class 5        window of 10000 us from 0 us on, 2 packet(s) of 200 bytes",
+        "schedule       every 40000 µs of CLOCK_TAI, VLAN 5, session ",
+        "class 5        window of 10000 µs from 0 µs on, 2 packet(s) of 200 bytes",
         "socket priority 5",
         "kept by the sending thread",
     ] {
@@ -284,9 +284,9 @@ fn the_texts_tell_it() {
     let listener = listening.interrupt().good();
     for words in [
         "stamps         by the kernel",
-        "latency, us",
-        "gap, us",
-        "jitter, us",
+        "latency, µs",
+        "gap, µs",
+        "jitter, µs",
         "came after it",
         "clock ",
     ] {
@@ -345,7 +345,7 @@ fn the_clock_is_a_gate() {
         format!("listener {{}} {gate}"),
     ] {
         let message = run(&lab.a, &line).bad();
-        assert!(message.contains("--max-clock-offset 0.001 us"), "{message}");
+        assert!(message.contains("--max-clock-offset 0.001 µs"), "{message}");
     }
     let message = run(
         &lab.a,
@@ -379,7 +379,7 @@ fn nonsense_is_refused() {
     }
     for (options, words) in [
         ("--class 5:0us:2ms", "does not lie in the cycle"),
-        ("--class 5:0us:10us --class 3:9us:10us", "overlap by 1 us"),
+        ("--class 5:0us:10us --class 3:9us:10us", "overlap by 1 µs"),
         ("--class 5:0us:100us,5:200us:10us", "is there twice"),
         ("--class 5:0us:1us:1514:2", "of a link of 10000 Mbit/s"),
         ("--class 5:0us:500us:1519", "MTU"),

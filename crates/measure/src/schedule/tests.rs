@@ -54,8 +54,8 @@ fn classes_are_read() {
 fn nonsense_is_named() {
     for (classes, words) in [
         (vec![], "no class"),
-        (vec!["5:0us:2ms"], "does not lie in the cycle of 1000 us"),
-        (vec!["5:900us:200us"], "class 5: its window of 200 us from 900 us on"),
+        (vec!["5:0us:2ms"], "does not lie in the cycle of 1000 µs"),
+        (vec!["5:900us:200us"], "class 5: its window of 200 µs from 900 µs on"),
         (vec!["5:0us:0us"], "does not lie"),
         (vec!["5:0us:10us:20"], "frames of 20 bytes"),
         (vec!["5:0us:10us:9999"], "frames of 9999 bytes"),
@@ -64,9 +64,9 @@ fn nonsense_is_named() {
         (vec!["5:0us:10ns:100:11"], "11 packets in a window"),
         (
             vec!["5:0us:100us", "3:99us:10us"],
-            "class 5 (until 100 us) and class 3 (from 99 us) overlap by 1 us",
+            "class 5 (until 100 µs) and class 3 (from 99 µs) overlap by 1 µs",
         ),
-        (vec!["3:50us:10us", "5:0us:60us"], "overlap by 10 us"),
+        (vec!["3:50us:10us", "5:0us:60us"], "overlap by 10 µs"),
         (vec!["5:0us:100us", "5:200us:10us"], "class 5 is there twice"),
     ] {
         let error = schedule(&classes).unwrap_err().to_string();
@@ -74,7 +74,7 @@ fn nonsense_is_named() {
     }
     for cycle in [0, 9_999, 60_000_000_001] {
         let error = Schedule::new(cycle, vec![class("5:0us:1us")]).unwrap_err().to_string();
-        assert!(error.contains("10 us to 60 s"), "{error}");
+        assert!(error.contains("10 µs to 60 s"), "{error}");
     }
     assert!(
         schedule(&["5:0us:100us", "3:100us:900us"]).is_ok(),
@@ -92,7 +92,7 @@ fn what_the_link_cannot_carry_is_named() {
     assert!(tight.check_rate(1_000_000_000).is_ok());
     let error = tight.check_rate(999_000_000).unwrap_err().to_string();
     assert!(
-        error.contains("class 3") && error.contains("999 Mbit/s") && error.contains("8.192 us"),
+        error.contains("class 3") && error.contains("999 Mbit/s") && error.contains("8.192 µs"),
         "{error}"
     );
 }
@@ -403,4 +403,12 @@ fn by_the_fastest_packet_one_clock_is_enough() {
         (4, 1),
         "sent 100 ns after it was due"
     );
+}
+
+#[test]
+fn times_have_micro_as_a_letter_or_a_sign() {
+    for text in ["2.5us", "2.5µs"] {
+        assert_eq!(nanos(text), Ok(2_500), "{text}");
+    }
+    assert!(nanos("2.5µ").is_err());
 }

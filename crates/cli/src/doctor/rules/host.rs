@@ -106,14 +106,14 @@ fn idle(host: &Host, interface: &str, findings: &mut Findings<'_>) {
     if deepest.exit_latency_ns.min(limit) < SHALLOW_NS {
         findings.ok(
             "host.c-states",
-            format!("idle CPUs wake up quickly ({}: {wakes} us)", deepest.name),
+            format!("idle CPUs wake up quickly ({}: {wakes} µs)", deepest.name),
         );
         return;
     }
     findings
         .note(
             "host.c-states",
-            format!("an idle CPU may take {wakes} us to wake up ({})", deepest.name),
+            format!("an idle CPU may take {wakes} µs to wake up ({})", deepest.name),
             "a packet that comes to a CPU asleep waits for it; with --wait spin it does not sleep",
         )
         .mend(format!("ringside tune {interface} --dma-latency 0 -- COMMAND"));

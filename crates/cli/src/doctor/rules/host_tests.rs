@@ -49,7 +49,7 @@ fn deep_sleep_is_told_unless_somebody_forbids_it() {
     };
     let finding = deep(|_| {}).only("host.c-states", "note");
     assert!(
-        finding.what.contains("133 us") && finding.what.contains("C6"),
+        finding.what.contains("133 µs") && finding.what.contains("C6"),
         "{finding:?}"
     );
     assert_eq!(

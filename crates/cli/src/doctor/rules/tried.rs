@@ -232,8 +232,8 @@ fn echoed(mode: Mode, good: &[&Try]) -> String {
     if let (Some(least), Some(most)) = (times.iter().min(), times.iter().max()) {
         let (least, most) = (micros(*least), micros(*most));
         text.push_str(&match least == most {
-            true => format!(", median round trip {least} us"),
-            false => format!(", median round trips {least} to {most} us"),
+            true => format!(", median round trip {least} µs"),
+            false => format!(", median round trips {least} to {most} µs"),
         });
     }
     let elsewhere: Vec<_> = asked

@@ -63,7 +63,7 @@ fn a_machine_that_echoes_is_fine() {
     assert_eq!(told[0], format!("zero-copy: {ONLY_NICS}"));
     assert_eq!(
         told[1],
-        "native copy: queues 0-1 bound, 64 of 64 packets echoed on each, median round trip 16 us"
+        "native copy: queues 0-1 bound, 64 of 64 packets echoed on each, median round trip 16 µs"
     );
     assert_eq!(told.len(), 3);
 }

@@ -422,7 +422,7 @@ pub(super) fn probes(number: usize, schedule: &Schedule, loads: &[usize], [from,
             stop_above: None,
             uncertainty: Duration::ZERO,
             description: format!(
-                "{from} to {to}, by schedule: PCP {}, {} packet(s) of {} bytes in a window of {} us from {} us on, cycle {} us; {}{}",
+                "{from} to {to}, by schedule: PCP {}, {} packet(s) of {} bytes in a window of {} µs from {} µs on, cycle {} µs; {}{}",
                 class.pcp,
                 class.packets_per_cycle,
                 class.frame_bytes,

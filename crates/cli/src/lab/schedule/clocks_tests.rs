@@ -41,13 +41,13 @@ fn a_turn_by_clocks_that_are_worse_than_asked_does_not_count() {
             Some(1_001),
             Some(0),
             None,
-            "at the talker CLOCK_TAI may be 1.001 us off, by ptp4l",
+            "at the talker CLOCK_TAI may be 1.001 µs off, by ptp4l",
         ),
         (
             Some(0),
             Some(1_001),
             None,
-            "at the listener CLOCK_TAI may be 1.001 us off",
+            "at the listener CLOCK_TAI may be 1.001 µs off",
         ),
         (
             Some(0),
@@ -60,12 +60,12 @@ fn a_turn_by_clocks_that_are_worse_than_asked_does_not_count() {
             Some(0),
             Some(0),
             Some((37_000_000_000, 50_000)),
-            "both ends say that their clocks are right, and by the packets they are 36999950 us apart at least",
+            "both ends say that their clocks are right, and by the packets they are 36999950 µs apart at least",
         ),
-        (Some(0), Some(0), Some((-30_000, 27_999)), "2.001 us apart at least"),
+        (Some(0), Some(0), Some((-30_000, 27_999)), "2.001 µs apart at least"),
     ] {
         let error = judged(talker, listener, apart).expect_err(why);
-        let asks = "the schedule s with max-clock-offset 1 us: ";
+        let asks = "the schedule s with max-clock-offset 1 µs: ";
         assert!(error.starts_with(asks) && error.contains(why), "{error}");
     }
 }

@@ -56,7 +56,7 @@ fn schedule(is_back: bool) -> Schedule {
     plan.schedules.pop().expect("a schedule")
 }
 
-/// A hundred packets, sent 5 us after they are due by the talker's clock, that take 40 us and more; the fiftieth takes 90 us more.
+/// A hundred packets, sent 5 µs after they are due by the talker's clock, that take 40 µs and more; the fiftieth takes 90 µs more.
 fn packets(is_back: bool) -> Vec<Received> {
     let begin = 600_000_000;
     let of = |number: u64| {
@@ -95,7 +95,7 @@ fn packets(is_back: bool) -> Vec<Received> {
     (0..100).map(of).collect()
 }
 
-/// Round trips before and behind them, 20 us there and back.
+/// Round trips before and behind them, 20 µs there and back.
 fn trips() -> Bounds {
     let mut bounds = Bounds::new();
     for at in (500_000_000..520_000_000_u64)
@@ -159,7 +159,7 @@ fn windows_from_the_fastest_packet_on_take_no_other_clock() {
         assert_eq!(
             (received.early_packets, received.late_packets),
             (0, 0),
-            "91 us behind the fastest"
+            "91 µs behind the fastest"
         );
         let latency = received.latency.unwrap();
         assert!((90_000..93_000).contains(&latency.max_ns), "{latency:?}");

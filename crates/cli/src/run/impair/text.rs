@@ -35,9 +35,9 @@ fn one(out: &mut String, direction: &ImpairedDirection) {
     line(out, &format!("{from} -> {to}"), direction.settings.clone());
     counts(out, "", direction);
     for (label, summary) in [
-        ("  asked, us", &direction.asked),
-        ("  held, us", &direction.held),
-        ("  late, us", &direction.late),
+        ("  asked, µs", &direction.asked),
+        ("  held, µs", &direction.held),
+        ("  late, µs", &direction.late),
     ] {
         if let Some(summary) = summary.as_ref().filter(|summary| summary.max_ns != 0) {
             line(out, label, microseconds(summary));

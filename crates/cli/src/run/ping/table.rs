@@ -87,7 +87,7 @@ pub(crate) fn brief(result: &UnderLoadResult) -> String {
         "",
         "probes",
         "lost\n%",
-        "RTT us\nmin",
+        "RTT µs\nmin",
         "\np50",
         "\np90",
         "\np99",

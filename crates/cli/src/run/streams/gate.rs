@@ -210,7 +210,7 @@ fn judge(state: &mut ClockState) {
 
 #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
 pub(crate) fn us(ns: u64) -> String {
-    format!("{} us", ns as f64 / 1e3)
+    format!("{} µs", ns as f64 / 1e3)
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ fn worse_than_asked_is_refused() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("--max-clock-offset 1 us") && error.contains("1.001 us off, by ptp4l"),
+        error.contains("--max-clock-offset 1 µs") && error.contains("1.001 µs off, by ptp4l"),
         "{error}"
     );
     let error = state(None, None, None, Some(1_000)).check().unwrap_err().to_string();

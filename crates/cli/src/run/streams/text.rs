@@ -188,9 +188,9 @@ fn listener(out: &mut String, received: &ClassReceived) {
     );
     odd(out, received);
     for (label, times, of) in [
-        ("  latency, us", &received.latency, "from the intended time"),
-        ("  path, us", &received.path, "from the hand-over to the kernel"),
-        ("  gap, us", &received.gap, "from packet to packet"),
+        ("  latency, µs", &received.latency, "from the intended time"),
+        ("  path, µs", &received.path, "from the hand-over to the kernel"),
+        ("  gap, µs", &received.gap, "from packet to packet"),
     ] {
         if let Some(times) = times {
             line(out, label, format!("{}  ({of})", microseconds(times)));
@@ -199,7 +199,7 @@ fn listener(out: &mut String, received: &ClassReceived) {
     if let Some(jitter) = &received.jitter {
         line(
             out,
-            "  jitter, us",
+            "  jitter, µs",
             format!(
                 "{:.2} by RFC 3550 6.4.1 (smoothed), {:.2} mean difference from packet to packet",
                 jitter.rfc3550_smoothed_ns / 1e3,
@@ -234,5 +234,5 @@ fn odd(out: &mut String, received: &ClassReceived) {
 
 #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
 fn us(ns: u64) -> String {
-    format!("{} us", ns as f64 / 1e3)
+    format!("{} µs", ns as f64 / 1e3)
 }

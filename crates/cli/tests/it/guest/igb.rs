@@ -146,7 +146,7 @@ pub(super) fn schedules_wait_for_the_nics_clock(hosts: &Hosts) {
         last.take().expect("asked")
     };
     let refused = until("an offset of two hours", |done| {
-        done.err.contains("us off, by ptp4l and the NIC's clock")
+        done.err.contains("µs off, by ptp4l and the NIC's clock")
     });
     let said = refused.bad();
     let told = said

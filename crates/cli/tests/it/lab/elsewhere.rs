@@ -250,7 +250,7 @@ fn clocks_that_are_not_right_enough_are_refused() {
         let whose = format!("the host me: {none}");
         let also = format!("; the host far ({}): {none}", hosts.b.ipv4);
         for told in [&checked, &told] {
-            let asks = "the schedule there with max-clock-offset 50000 us: ";
+            let asks = "the schedule there with max-clock-offset 50000 µs: ";
             assert!(
                 told.contains(&format!("{asks}{whose}")) && told.contains(&also),
                 "{told}"
@@ -307,12 +307,12 @@ fn clocks_that_are_not_right_enough_are_refused() {
         _ = fs::remove_dir_all(scratch.path("no"));
         let told = unwrapped(&done.err);
         let whose = format!(
-            "the schedule there with max-clock-offset 0.001 us: the host far ({}): CLOCK_TAI may be ",
+            "the schedule there with max-clock-offset 0.001 µs: the host far ({}): CLOCK_TAI may be ",
             hosts.b.ipv4
         );
         !done.status.success()
             && told.contains(&whose)
-            && told.contains(" us off, by ptp4l; let it settle, or ask for less")
+            && told.contains(" µs off, by ptp4l; let it settle, or ask for less")
     });
     assert!(refused);
     // Who kept it has ended.

@@ -182,7 +182,7 @@ fn check_stages(stages: &LabStages) {
     let clock = stages.clock.as_ref().expect("a clock");
     assert_eq!(clock.contradiction_ns, 0, "{clock:#?}");
     eprintln!(
-        "{}: {} packets, clock known to {} us",
+        "{}: {} packets, clock known to {} µs",
         stages.path,
         traced.traced_packets,
         clock.uncertainty_ns / 1_000

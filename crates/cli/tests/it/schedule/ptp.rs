@@ -58,7 +58,7 @@ fn a_real_ptp4l_is_asked() {
     // What is worse than asked is refused. By chance it is right to a nanosecond.
     let refused = (0..5).any(|_| {
         let message = run(&lab.b, &listener("1ns")).bad();
-        message.contains("--max-clock-offset 0.001 us: CLOCK_TAI may be") && message.contains(" us off, by ptp4l")
+        message.contains("--max-clock-offset 0.001 µs: CLOCK_TAI may be") && message.contains(" µs off, by ptp4l")
     });
     assert!(refused);
 }
