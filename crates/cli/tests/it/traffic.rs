@@ -326,7 +326,7 @@ fn fwd_swaps_macs_and_nothing_else() {
     );
     drop(client);
     let text = forwarder.interrupt().good().out;
-    assert!(text.contains("sent           1 packets in"), "{text}");
+    assert!(text.contains("sent           1 packet in"), "{text}");
 }
 
 /// What `tx` puts on the wire: addresses, ports, length and checksums as asked for.
