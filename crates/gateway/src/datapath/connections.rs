@@ -74,6 +74,22 @@ impl Handed {
         Ok(())
     }
 
+    /// Hands over connections that are open, and takes back those that have ended. Neither failure
+    /// prevents the other.
+    pub(super) fn update(
+        &mut self,
+        program: &GatewayProgram,
+        conntrack: &Conntrack,
+        open: impl IntoIterator<Item = (ConnectionId, u64)>,
+        ended: impl IntoIterator<Item = ConnectionId>,
+        at: (&Epochs, u64),
+    ) -> Result<()> {
+        let put = self.hand_over(program, conntrack, open, at);
+        // Last: one that is in both has ended since.
+        let_go(program, conntrack, ended)?;
+        put
+    }
+
     /// The same of a few: until they are put, workers send on packets whose numbers nobody follows.
     fn hand_over_some(
         &mut self,
@@ -350,7 +366,7 @@ fn key(connection: &Connection) -> (ConnectionKey, bool) {
 }
 
 /// Takes connections back from the fast path.
-pub(super) fn let_go(
+fn let_go(
     program: &GatewayProgram,
     conntrack: &Conntrack,
     connections: impl IntoIterator<Item = ConnectionId>,

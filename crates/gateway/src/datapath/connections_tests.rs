@@ -304,6 +304,11 @@ fn numbers_are_handed_over_only_with_the_option() {
     }
 }
 
+fn is_in(bed: &Bed, connection: &Connection) -> bool {
+    let (key, _) = key(connection);
+    bed.program.connections().find(&key).unwrap().is_some()
+}
+
 /// Not a test by itself: what another process does.
 #[test]
 #[ignore = "another test runs it in a process of its own"]
@@ -335,6 +340,20 @@ fn child() {
     );
     assert_eq!((error.errno(), evicted, refused), (Some(12), 0, 0));
     assert!(bed.handed.failed > 0 && there > 0 && there < usize::from(MANY));
+    // Those that have ended are taken back nevertheless.
+    let (mut left_out, mut ended) = (Vec::new(), Vec::new());
+    bed.conntrack.for_each(|connection| match is_in(&bed, connection) {
+        true => ended.push(connection.id),
+        false => left_out.push((connection.id, EPOCH)),
+    });
+    ended.truncate(1);
+    let at = (&bed.epochs, (u64::from(MANY) + 10) * SECOND);
+    let tried = bed
+        .handed
+        .update(&bed.program, &bed.conntrack, left_out, ended.clone(), at);
+    assert!(tried.is_err(), "there is memory");
+    let ended = bed.conntrack.find(ended[0]).unwrap();
+    assert!(!is_in(&bed, &ended), "it is still in the fast path");
     // With memory again, who was left out comes with its next packet.
     group.set_limit(1 << 30).unwrap();
     let mut known = Vec::new();

@@ -135,8 +135,7 @@ impl Keeper {
         cache.refresh(&addresses, Room::Made);
         let program = Arc::clone(&cache.program);
         let at = (&self.shared.epochs, now());
-        cache.handed.hand_over(&program, &self.tables.conntrack, open, at)?;
-        connections::let_go(&program, &self.tables.conntrack, ended)
+        cache.handed.update(&program, &self.tables.conntrack, open, ended, at)
     }
 
     /// Looks on for neighbours of hosts whose MAC addresses have changed.
