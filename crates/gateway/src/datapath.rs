@@ -285,6 +285,7 @@ impl XdpPath {
                 trace: ArcSwapOption::empty(),
                 ports: ArcSwap::from_pointee(ports),
                 notices: Notices::default(),
+                attaching: Mutex::default(),
                 unreachable: UnreachableHosts::default(),
                 foreign: Arc::clone(&tables.foreign),
             }),

@@ -184,7 +184,9 @@ impl Growth {
     /// Puts the program with the larger table in place of the one before. Returns false if the
     /// gateway ends.
     fn replace(&self, larger: &Arc<GatewayProgram>) -> Result<bool> {
-        // Until the cache has this program as well, no link is added, and the gateway does not end.
+        // Until packets meet this program alone, no link is added.
+        let _attaching = self.shared.attaching.lock().unwrap_or_else(PoisonError::into_inner);
+        // Until the cache has this program as well, the gateway does not end.
         let attached = self.attached.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_stopped() {
             return Ok(false);

@@ -14,6 +14,8 @@ use super::*;
 use crate::model::DataPath as _;
 
 const LIMIT: Duration = Duration::from_secs(60);
+/// What does not happen within this time waits.
+const SHORT: Duration = Duration::from_millis(500);
 
 /// What a path needs to grow, up to this size, when a test says so. Its own keeper must not.
 fn growth(path: &XdpPath, options: &PathOptions, max_neighbors: u32) -> Growth {
@@ -162,49 +164,83 @@ fn replaces_no_program_when_the_gateway_ends() {
     });
 }
 
+/// Returns what attaches interfaces of a path beside its own supervisor.
+fn supervisor(path: &XdpPath, options: &PathOptions) -> Supervisor {
+    Supervisor {
+        options: options.clone(),
+        tables: Arc::clone(&path.tables),
+        shared: Arc::clone(&path.shared),
+        cache: Arc::clone(&path.cache),
+        workers: Arc::clone(&path.workers),
+        tell: Tell {
+            unresolved: crossbeam_channel::bounded(1).0,
+            cacheable: crossbeam_channel::bounded(1).0,
+            fast: true,
+            one_in: 0,
+            flows: crossbeam_channel::bounded(1).0,
+        },
+        attached: Arc::clone(&path.attached),
+    }
+}
+
 #[test]
-fn interface_is_attached_without_the_lock_and_has_the_current_program() {
+fn changes_do_not_wait_for_an_interface_to_be_attached() {
     with_options(|mut options, tables| {
-        options.cached_neighbors = 100..=100;
         options.pins = None;
         let path = XdpPath::start(&options, &tables).unwrap();
-        let interface = Interface::by_name(&options.interfaces[0]).unwrap();
-        let program = || interface.state().unwrap().xdp.map(|xdp| xdp.prog_id);
-        let larger = Arc::new(path.cache().program.with_room(200).unwrap());
-        let supervisor = Supervisor {
-            options: options.clone(),
-            tables: Arc::clone(&path.tables),
-            shared: Arc::clone(&path.shared),
-            cache: Arc::clone(&path.cache),
-            workers: Arc::clone(&path.workers),
-            tell: Tell {
-                unresolved: crossbeam_channel::bounded(1).0,
-                cacheable: crossbeam_channel::bounded(1).0,
-                fast: true,
-                one_in: 0,
-                flows: crossbeam_channel::bounded(1).0,
-            },
-            attached: Arc::clone(&path.attached),
-        };
+        let supervisor = supervisor(&path, &options);
+        let name = &options.interfaces[0];
+        let interface = Interface::by_name(name).unwrap();
+        let has_program = || interface.state().unwrap().xdp.is_some();
         let mut attached = path.attached.lock().unwrap();
         attached[0] = None;
-        assert_eq!(program(), None);
-        let name = &options.interfaces[0];
+        assert!(!has_program());
         std::thread::scope(|scope| {
             // The test's network namespace is that of its thread, which new ones inherit.
             let attaching = scope.spawn(|| supervisor.attach((0, name)));
-            assert!(wait_until(LIMIT, || program().is_some()));
-            let first = program();
+            assert!(wait_until(LIMIT, has_program));
             let is_free = || path.cache.try_lock().is_ok();
             let was_free = wait_until(Duration::from_secs(10), is_free);
-            // As growth does it, which has not seen this link.
-            if was_free {
-                path.cache().program = Arc::clone(&larger);
-            }
             drop(attached);
             assert!(attaching.join().unwrap());
             assert!(was_free, "changes wait");
-            assert_ne!(program(), first);
+        });
+    });
+}
+
+/// A driver may take seconds for either. An interface that got its program from before would
+/// forward by a table that nobody changes any more.
+#[test]
+fn no_interface_is_attached_while_the_program_is_replaced() {
+    with_options(|mut options, tables| {
+        options.pins = None;
+        let path = XdpPath::start(&options, &tables).unwrap();
+        put_neighbors(&path, &tables, 1..=120);
+        let (growth, supervisor) = (growth(&path, &options, 200), supervisor(&path, &options));
+        let larger = growth.begin().unwrap();
+        assert!(growth.fill(&larger));
+        let name = &options.interfaces[0];
+        let interface = Interface::by_name(name).unwrap();
+        let program = || interface.state().unwrap().xdp.map(|xdp| xdp.prog_id);
+        let first = program().unwrap();
+        let has_replaced = || Arc::ptr_eq(&path.cache().program, &larger);
+        std::thread::scope(|scope| {
+            let is_attaching = path.shared.attaching.lock().unwrap();
+            let replacing = scope.spawn(|| growth.replace(&larger));
+            assert!(!wait_until(SHORT, has_replaced), "it is attached meanwhile");
+            drop(is_attaching);
+            assert!(replacing.join().unwrap().unwrap());
+            let larger = program().unwrap();
+            assert_ne!(larger, first);
+
+            let is_replacing = path.shared.attaching.lock().unwrap();
+            path.attached.lock().unwrap()[0] = None;
+            let attaching = scope.spawn(|| supervisor.attach((0, name)));
+            let has_program = || program().is_some();
+            assert!(!wait_until(SHORT, has_program), "it is replaced meanwhile");
+            drop(is_replacing);
+            assert!(attaching.join().unwrap());
+            assert_eq!(program(), Some(larger));
         });
     });
 }

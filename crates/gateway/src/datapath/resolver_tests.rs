@@ -1,5 +1,6 @@
 //! What the kernel is asked, in a namespace, as root.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -35,6 +36,7 @@ fn shared(tables: &Tables, interface: &str) -> Shared {
         trace: ArcSwapOption::empty(),
         ports: ArcSwap::from_pointee(Ports::by_name(&[interface.to_owned()]).unwrap()),
         notices: Notices::default(),
+        attaching: Mutex::default(),
         unreachable: UnreachableHosts::default(),
         foreign: Arc::clone(&tables.foreign),
     }

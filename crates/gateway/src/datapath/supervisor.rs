@@ -417,7 +417,7 @@ impl Supervisor {
 
     /// Puts the program on an interface that is there and does not have it yet. True if it has it now.
     pub(super) fn attach(&self, (number, name): (u8, &str)) -> bool {
-        // Not locked: the driver may take its time.
+        let _attaching = self.shared.attaching.lock().unwrap_or_else(PoisonError::into_inner);
         let program = self.program();
         let tried = Interface::by_name(name)
             .map_err(anyhow::Error::from)
@@ -426,15 +426,7 @@ impl Supervisor {
                 let pins = self.options.pins.as_deref();
                 attach::attach(&program, &interface, self.options.mode, pins)
             });
-        // Under this lock the cache keeps its program.
         let mut attached = self.attached();
-        let tried = tried.and_then(|link| {
-            let current = self.program();
-            if !Arc::ptr_eq(&program, &current) {
-                current.replace([&link.0])?;
-            }
-            Ok(link)
-        });
         let notices = &self.shared.notices;
         match tried {
             Ok(link) => {

@@ -64,6 +64,10 @@ pub(super) struct Shared {
     /// As they were found last: one that is made anew is another.
     pub(super) ports: ArcSwap<Ports>,
     pub(super) notices: Notices,
+    /// Held while an interface gets its program, and while the cache's program is replaced: no
+    /// interface gets one that is not used any more. Whoever locks what is attached as well locks
+    /// this first. Drivers may take seconds, so only these two wait for it.
+    pub(super) attaching: Mutex<()>,
     pub(super) unreachable: UnreachableHosts,
     /// Networks that are other gateways'.
     pub(super) foreign: Arc<Foreign>,
