@@ -6,7 +6,7 @@
 //! A new connection takes its time, the more the busier everybody is: who gives up each one before it is there never gets an answer. So
 //! each one that follows another without an answer is waited for twice as long, up to what a connection may take.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
@@ -37,10 +37,20 @@ struct Known {
     etcd: Option<Etcd>,
     /// How often another member was turned to.
     turns: u64,
-    /// When the connection was begun.
+    /// When the connection was begun, or the member turned to.
     since: Instant,
     /// How often another member was turned to since the last answer.
     failures: u32,
+}
+
+impl Known {
+    /// From now on the next member is asked.
+    fn turn(&mut self) {
+        self.turns += 1;
+        self.failures += 1;
+        self.etcd = None;
+        self.since = Instant::now();
+    }
 }
 
 impl Door {
@@ -89,7 +99,13 @@ impl Door {
 
     /// The one that there is, or another.
     pub(crate) async fn etcd(&self) -> Result<Etcd, String> {
+        self.etcd_of(&OnceLock::new()).await
+    }
+
+    /// As [`Door::etcd`]. Sets `turn` to that of the member, also if its connection takes long.
+    pub(crate) async fn etcd_of(&self, turn: &OnceLock<u64>) -> Result<Etcd, String> {
         let mut known = self.0.known.lock().await;
+        turn.get_or_init(|| known.turns);
         if let Some(etcd) = &known.etcd {
             return Ok(etcd.clone());
         }
@@ -109,8 +125,7 @@ impl Door {
                 Ok(etcd)
             }
             Err(why) => {
-                known.turns += 1;
-                known.failures += 1;
+                known.turn();
                 Err(why)
             }
         }
@@ -130,13 +145,12 @@ impl Door {
     pub(crate) async fn turn_from(&self, turn: u64) {
         let mut known = self.0.known.lock().await;
         if known.turns == turn {
-            known.turns += 1;
-            known.failures += 1;
-            known.etcd = None;
+            known.turn();
         }
     }
 
-    /// As [`Door::turn_from`], after a question that was not answered in time: unless the connection is so new that it may not be there yet.
+    /// As [`Door::turn_from`], after a request that was not answered in time: unless the connection
+    /// is so new that it may not be there yet.
     pub(crate) async fn late_from(&self, turn: u64) {
         let options = self.options();
         let most = options.connect.min(options.timing.silence);
@@ -148,12 +162,6 @@ impl Door {
         if is_there {
             self.turn_from(turn).await;
         }
-    }
-
-    /// As [`Door::late_from`], whichever is asked now.
-    pub(crate) async fn late(&self) {
-        let turn = self.0.known.lock().await.turns;
-        self.late_from(turn).await;
     }
 
     /// It has answered. If it is not the first of this gateway's order, that one is asked again after a while.
@@ -188,11 +196,5 @@ impl Door {
             Err(_) => self.late_from(etcd.turn()).await,
         }
         kept.unwrap_or_else(|_| Err(late(within)))
-    }
-
-    /// As [`Door::turn_from`], whichever is asked now.
-    pub(crate) async fn turn(&self) {
-        let turn = self.0.known.lock().await.turns;
-        self.turn_from(turn).await;
     }
 }

@@ -1,6 +1,6 @@
 //! Does what [`super::sync`] says.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use etcd_client::WatchRequestSender;
@@ -11,7 +11,7 @@ use super::client::{Etcd, Heard, late, why};
 use super::door::Door;
 use super::key::MIGRATION;
 use super::status::Status;
-use super::sync::{Action, Failed, Input, Mark, Sync, Tell};
+use super::sync::{Action, Failed, Input, Mark, Pulse, Sync, Tell};
 use super::unanswered::{LOOK, Unanswered};
 use crate::model::Done;
 
@@ -68,6 +68,8 @@ pub(crate) struct Follower {
     unanswered: Unanswered,
     tasks: [Task; 3],
     tags: [u64; 3],
+    /// In which turn of etcd's members each of them was asked.
+    turns: [Arc<OnceLock<u64>>; 3],
     progress: Option<mpsc::Sender<()>>,
     inputs: mpsc::Sender<Tagged>,
     heard: mpsc::Receiver<Tagged>,
@@ -96,6 +98,7 @@ impl Follower {
             unanswered: Unanswered::new(Instant::now()),
             tasks: Default::default(),
             tags: [0; 3],
+            turns: Default::default(),
             progress: None,
             inputs,
             heard,
@@ -166,12 +169,20 @@ impl Follower {
     /// Begins something in the place of the last of its kind.
     fn start<F: Future<Output = ()> + Send + 'static>(&mut self, kind: usize, task: impl FnOnce(Line) -> F) {
         self.tags[kind] += 1;
+        self.turns[kind] = Arc::default();
         let line = Line {
             kind,
             tag: self.tags[kind],
+            turn: Arc::clone(&self.turns[kind]),
             inputs: self.inputs.clone(),
         };
         self.tasks[kind].set(Some(tokio::spawn(task(line))));
+    }
+
+    /// Returns the turn of etcd's members in which something was asked that is still under way.
+    fn turn_under_way(&self, kind: usize) -> Option<u64> {
+        let turn = self.turns[kind].get().copied();
+        turn.filter(|_| self.tasks[kind].is_under_way())
     }
 
     /// An error if the tables are gone.
@@ -184,21 +195,23 @@ impl Follower {
             Action::Pulse => {
                 self.asked = Instant::now();
                 let is_new = self.sync.mark().is_none();
-                // The last question is given up.
-                let is_late = self.tasks[PULSE].is_under_way();
+                // The request before is given up. Where there is one member, it may still answer.
+                let late = self.turn_under_way(PULSE);
+                let late = late.filter(|_| door.options().endpoints.len() > 1);
                 self.start(PULSE, |line| async move {
-                    if is_late {
-                        door.late().await;
+                    if let Some(turn) = late {
+                        door.late_from(turn).await;
                     }
-                    line.say(Input::Pulse(pulse(&door, is_new).await)).await;
+                    let answer = pulse(&door, &line.turn, is_new).await;
+                    line.say(Input::Pulse(answer)).await;
                 });
             }
             Action::Watch(from) => {
                 let (progress, asked) = mpsc::channel(1);
                 self.progress = Some(progress);
                 // One that goes on and tells nothing: perhaps another member does.
-                if self.tasks[WATCH].is_under_way() {
-                    door.turn().await;
+                if let Some(turn) = self.turn_under_way(WATCH) {
+                    door.turn_from(turn).await;
                 }
                 self.start(WATCH, |line| async move {
                     let ended = watch(&door, from, &line, asked).await;
@@ -234,6 +247,7 @@ impl Follower {
 struct Line {
     kind: usize,
     tag: u64,
+    turn: Arc<OnceLock<u64>>,
     inputs: mpsc::Sender<Tagged>,
 }
 
@@ -245,8 +259,8 @@ impl Line {
 }
 
 /// Where there are several members, one that does not answer is given up before all of etcd counts as silent.
-async fn pulse(door: &Door, is_new: bool) -> Result<super::sync::Pulse, String> {
-    let etcd = door.etcd().await?;
+async fn pulse(door: &Door, turn: &OnceLock<u64>, is_new: bool) -> Result<Pulse, String> {
+    let etcd = door.etcd_of(turn).await?;
     let options = door.options();
     let patience = match options.endpoints.len() {
         1 => options.request,
@@ -278,7 +292,7 @@ async fn pulse(door: &Door, is_new: bool) -> Result<super::sync::Pulse, String> 
 
 /// Tells what a watch tells, and why it has ended.
 async fn watch(door: &Door, from: u64, line: &Line, progress: mpsc::Receiver<()>) -> Failed {
-    let etcd = match door.etcd().await {
+    let etcd = match door.etcd_of(&line.turn).await {
         Ok(etcd) => etcd,
         Err(why) => return Failed::Other(why),
     };
@@ -317,3 +331,7 @@ async fn watch_at(etcd: &Etcd, from: u64, line: &Line, mut progress: mpsc::Recei
         line.say(input).await;
     }
 }
+
+#[cfg(test)]
+#[path = "follow_tests.rs"]
+mod tests;
