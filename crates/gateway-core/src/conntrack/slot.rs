@@ -1,4 +1,5 @@
-//! Places for connections: words that anybody may read at any time, and only who holds the stripe's lock believes.
+//! Slots for connections: words that anybody may read at any time, and only who holds the stripe's
+//! lock believes.
 //!
 //! ```text
 //!   0 … 4  key                                  8  when seen last
@@ -6,8 +7,8 @@
 //!   6      before 32 · after 32                 10 profiles 32 · 32
 //!   7      placed 32 · 16 · state 8 · marks 8   11 … 15 TCP
 //! ```
-//! They are atomic so that a burst can fetch the places it will need before it takes the first lock: see
-//! [`super::Conntrack::look_ahead`]. Under the lock they are plain memory.
+//! They are atomic so that a burst can fetch the slots it will need before it takes the first lock:
+//! see [`super::Conntrack::look_ahead`]. Under the lock they are plain memory.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,20 +21,20 @@ use super::tcp::Tcp;
 use crate::policy::ProfileId;
 use crate::words::{halves, joined};
 
-/// Words of a place.
+/// Words of a slot.
 const WORDS: usize = 16;
 
-/// Places, which take memory when they are first used.
+/// Slots, which take memory when they are first used.
 #[derive(Debug)]
 pub(super) struct Slots {
     words: Box<[AtomicU64]>,
-    /// Word with which the first place begins, so that each is two cache lines that are fetched
+    /// Word with which the first slot begins, so that each is two cache lines that are fetched
     /// together.
     first: usize,
 }
 
 impl Slots {
-    /// Returns this many places with zeros.
+    /// Returns this many slots with zeros.
     ///
     /// # Panics
     ///
@@ -51,8 +52,8 @@ impl Slots {
     }
 
     fn all(&self) -> &[[AtomicU64; WORDS]] {
-        let (places, _) = self.words[self.first..].as_chunks();
-        places
+        let (slots, _) = self.words[self.first..].as_chunks();
+        slots
     }
 
     pub(super) fn len(&self) -> usize {
@@ -64,7 +65,7 @@ impl Slots {
     }
 }
 
-/// A place: two cache lines that are fetched together.
+/// A slot: two cache lines that are fetched together.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Slot<'a>(&'a [AtomicU64; WORDS]);
 

@@ -41,7 +41,7 @@ pub(super) struct Stripe {
 /// What is under the lock.
 #[derive(Debug)]
 struct Held {
-    /// Places that were used until now; those behind never were.
+    /// Slots that were used until now; those behind never were.
     used: u32,
     free: u32,
     lists: [List; State::COUNT],
@@ -76,7 +76,7 @@ impl Stripe {
         }
     }
 
-    /// Returns the bytes that the index and the places take that were used until now.
+    /// Returns the bytes that the index and the slots take that were used until now.
     pub(super) fn memory(&self) -> usize {
         size_of_val(&*self.heads) + self.lock().used() as usize * Slot::BYTES
     }
@@ -94,12 +94,13 @@ impl Stripe {
         }
     }
 
-    /// The first place that is to be looked at for a hash, without the lock: only a guess when it is used.
+    /// The first slot that is to be looked at for a hash, without the lock: only a guess when it is
+    /// used.
     pub(super) fn guess(&self, hash: u64) -> u32 {
         self.heads[self.head(hash)].load(Ordering::Relaxed)
     }
 
-    /// Brings a place near.
+    /// Brings a slot near.
     pub(super) fn fetch(&self, slot: u32) -> u64 {
         self.slots.get(slot).map_or(0, |slot| slot.fetch())
     }
@@ -111,7 +112,7 @@ impl Stripe {
     }
 
     fn slot(&self, slot: u32) -> Slot<'_> {
-        self.slots.get(slot).expect("a place of this stripe")
+        self.slots.get(slot).expect("a slot of this stripe")
     }
 }
 
@@ -131,12 +132,12 @@ impl Part<'_> {
         self.held.lists[state.at()].len
     }
 
-    /// Places that were used until now, free ones among them.
+    /// Slots that were used until now, free ones among them.
     pub(super) fn used(&self) -> u32 {
         self.held.used
     }
 
-    /// The connection in a place, and how many have been there with it. None for a free one.
+    /// The connection in a slot, and how many have been there with it. None for a free one.
     pub(super) fn told(&self, slot: u32) -> Option<(Entry, u32)> {
         let place = self.stripe.slot(slot);
         let [_, serial] = place.chain();

@@ -40,7 +40,7 @@ pub(super) enum Room {
     Kept,
 }
 
-/// Iterates over the addresses of all neighbours, some at a time and without a lock.
+/// Position in the table of neighbours, whose addresses are read part by part and without a lock.
 #[derive(Debug, Default)]
 pub(super) struct AddressCursor {
     part: usize,
@@ -278,7 +278,7 @@ impl Cache {
         self.refused += (put.len() - done) as u64;
     }
 
-    /// Removes entries that are not so.
+    /// Removes entries, from a larger table that is being filled as well.
     pub(super) fn remove(&self, keys: &[NeighborKey]) {
         for program in std::iter::once(&self.program).chain(&self.other) {
             program.neighbors().remove(keys);

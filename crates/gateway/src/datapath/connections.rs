@@ -138,9 +138,10 @@ impl Handed {
                 false => entries.push((key, value)),
             }
         }
-        self.put_brief(program, conntrack, &brief)?;
+        let put = self.put_brief(program, conntrack, &brief);
+        // The others are put whether or not there is memory for brief ones.
         if entries.is_empty() {
-            return Ok(());
+            return put;
         }
         let mut done = self.put(program, &entries)?;
         if done < entries.len() && self.evict(program, conntrack, (epochs, now))? {
@@ -153,15 +154,24 @@ impl Handed {
         }
         self.refused += (entries.len() - done) as u64;
         self.count(program, done);
-        Ok(())
+        put
     }
 
     /// Puts connections, and returns how many there is room for. Counts those that the kernel
-    /// refuses for another reason: some of them may be there, and the next packet of the others is
+    /// refuses for another reason, and those that are there then: the next packet of the others is
     /// handed over again.
     fn put(&mut self, program: &GatewayProgram, entries: &[(ConnectionKey, CachedConnection)]) -> Result<usize> {
         let put = program.connections().put(entries);
-        Ok(put.inspect_err(|_| self.failed += entries.len() as u64)?)
+        if put.is_err() {
+            let is_there = |(key, value): &&(ConnectionKey, CachedConnection)| {
+                let found = program.connections().find(key).ok().flatten();
+                found.is_some_and(|it| (it.name, it.generation) == (value.name, value.generation))
+            };
+            let there = entries.iter().filter(is_there).count();
+            self.failed += (entries.len() - there) as u64;
+            self.count(program, there);
+        }
+        Ok(put?)
     }
 
     /// Puts brief connections where there is room. They take it from nobody.

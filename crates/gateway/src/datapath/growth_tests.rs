@@ -45,7 +45,11 @@ fn keeper_and_changes_do_not_wait_for_growth() {
         // As a driver that takes its time to replace the program.
         let attached = path.attached.lock().unwrap();
         put_neighbors(&path, &tables, 1..=20);
-        std::thread::sleep(Duration::from_secs(3));
+        let is_filled = || {
+            let larger = path.cache().other.clone();
+            larger.is_some_and(|larger| larger.neighbors().len() == 20)
+        };
+        assert!(wait_until(LIMIT, is_filled));
         for _ in 0..3 {
             let until = program.leased().unwrap().until;
             let is_renewed = || program.leased().unwrap().until > until;
