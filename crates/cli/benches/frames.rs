@@ -56,7 +56,7 @@ fn main() {
     measure("TCP", "bit/s", rounds, |with| tcp(&row, with));
 }
 
-/// What a turn measured, and how many packets found no frame or were sent again.
+/// The figure of a turn, and the number of packets that found no frame or were sent again.
 struct Turn {
     value: f64,
     lost: u64,

@@ -45,7 +45,7 @@ Examples:
   ringside schema > ringside.result-1.json
   ringside schema live")]
 pub(crate) struct SchemaArgs {
-    /// What it describes: result is what --json writes, live is what a running command answers
+    /// The documents: result, which --json writes, or live, which a running command answers with
     #[arg(value_enum, default_value = "result")]
     of: Schema,
 }

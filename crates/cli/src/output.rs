@@ -339,7 +339,7 @@ fn text(document: &Document, result: &RunResult) -> String {
     out.text
 }
 
-/// How often a link was down, if it was.
+/// Prints the number and length of the link's outages, if there were some.
 fn link(out: &mut Lines, result: &RunResult) {
     if let (Some(flaps @ 1..), Some(down)) = (result.link_flaps, result.link_down_ns) {
         #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]

@@ -431,8 +431,8 @@ fn read(slot: &Slot, each: &mut impl FnMut(NeighborKey, CachedNeighbor)) -> bool
     true
 }
 
-/// How far a table has been read, for [`NeighborTable::read_on`]. One that is new, or of another
-/// table, begins with the first entry.
+/// A position in a table, for [`NeighborTable::read_on`]. A new one, and one of another table, is
+/// that of the first entry.
 #[derive(Debug, Default)]
 pub struct TableHand {
     /// Identifies the table.

@@ -84,7 +84,7 @@ fn port(interface: &Interface) -> String {
     format!("{name}: queues {}", each.join(", "))
 }
 
-/// What the command was run for.
+/// Prints the round trip or the rates.
 fn answer(out: &mut Lines, result: &RunResult) {
     let sum = |field: fn(&QueueCounters) -> u64| result.queues.iter().map(field).sum::<u64>();
     let received = |out: &mut Lines| {

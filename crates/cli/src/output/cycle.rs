@@ -3,7 +3,7 @@
 use ringside_measure::probe::Clock;
 use ringside_measure::schema::{CycleResult, LaunchBy, LaunchResult, Via};
 
-use super::{Lines, microseconds, packets, tail};
+use super::{Lines, microseconds, packets, tail, times};
 
 /// The deadlines that were missed, and how late packets were sent.
 pub(super) fn brief(out: &mut Lines, cycle: &CycleResult, asked_for_launch: bool) {
@@ -50,18 +50,11 @@ pub(super) fn text(out: &mut Lines, cycle: &CycleResult) {
         launches(out, launch);
     }
     if let Some(jitter) = &cycle.jitter {
-        out.pair(
-            "jitter, µs",
-            format!(
-                "{:.2} by RFC 3550 6.4.1 (smoothed), {:.2} mean difference from packet to packet",
-                jitter.rfc3550_smoothed_ns / 1e3,
-                jitter.mean_abs_consecutive_difference_ns / 1e3
-            ),
-        );
+        times::jitter(out, jitter, "from packet to packet");
     }
 }
 
-/// How many deadlines there were, and how many were missed.
+/// Prints the number of deadlines, and of those that were missed.
 fn missed(out: &mut Lines, cycle: &CycleResult) {
     #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
     let (period, missed) = (

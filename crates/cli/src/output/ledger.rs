@@ -1,16 +1,13 @@
 //! Where the packets of a run went, for people.
 
+use ringside_measure::counters::Ledger;
 use ringside_measure::schema::{LinkEvent, Operation, RunResult, XdpStatistics, XdpVerdicts};
 
 use super::{Lines, packets};
 
 pub(super) fn text(out: &mut Lines, result: &RunResult) {
     let ledger = &result.packets;
-    let share = |number: u64| {
-        #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
-        let percent = number as f64 * 100.0 / ledger.sent.max(1) as f64;
-        percent
-    };
+    let share = |number| percent(ledger, number);
     if let Some(sequence) = &result.sequence {
         out.pair(
             "probes",
@@ -59,8 +56,7 @@ pub(super) fn brief(out: &mut Lines, result: &RunResult) {
     let ledger = &result.packets;
     let lost = ledger.lost();
     let of = format!("{} of {} packets", packets(lost), packets(ledger.sent));
-    #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
-    let percent = lost as f64 * 100.0 / ledger.sent.max(1) as f64;
+    let percent = percent(ledger, lost);
     let causes: Vec<_> = ledger.losses.iter().filter(|loss| loss.count != 0).collect();
     match causes[..] {
         [] => out.pair("lost", of),
@@ -91,6 +87,12 @@ pub(super) fn brief(out: &mut Lines, result: &RunResult) {
     }
     faults(out, result);
     advice(out, result);
+}
+
+/// Returns a number of packets in percent of those that were sent.
+#[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
+fn percent(ledger: &Ledger, number: u64) -> f64 {
+    number as f64 * 100.0 / ledger.sent.max(1) as f64
 }
 
 fn faults(out: &mut Lines, result: &RunResult) {

@@ -1,5 +1,6 @@
 //! How long probes took, and how late they were sent, for people.
 
+use ringside_measure::latency::Jitter;
 use ringside_measure::pace::LATE_NS;
 use ringside_measure::schema::{LatencyResult, SenderLateness};
 
@@ -41,13 +42,18 @@ pub(super) fn text(out: &mut Lines, latency: &LatencyResult) {
         );
     }
     if let Some(jitter) = &latency.jitter {
-        out.pair(
-            "jitter, µs",
-            format!(
-                "{:.2} by RFC 3550 6.4.1 (smoothed), {:.2} mean difference of consecutive RTTs",
-                jitter.rfc3550_smoothed_ns / 1e3,
-                jitter.mean_abs_consecutive_difference_ns / 1e3
-            ),
-        );
+        self::jitter(out, jitter, "of consecutive RTTs");
     }
+}
+
+/// Prints jitter; `of` says what the mean difference is of.
+pub(super) fn jitter(out: &mut Lines, jitter: &Jitter, of: &str) {
+    out.pair(
+        "jitter, µs",
+        format!(
+            "{:.2} by RFC 3550 6.4.1 (smoothed), {:.2} mean difference {of}",
+            jitter.rfc3550_smoothed_ns / 1e3,
+            jitter.mean_abs_consecutive_difference_ns / 1e3
+        ),
+    );
 }
