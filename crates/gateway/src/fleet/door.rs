@@ -41,6 +41,8 @@ struct Known {
     since: Instant,
     /// How often another member was turned to since the last answer.
     failures: u32,
+    /// When this member last answered.
+    answered: Option<Instant>,
 }
 
 impl Known {
@@ -50,6 +52,8 @@ impl Known {
         self.failures += 1;
         self.etcd = None;
         self.since = Instant::now();
+        self.answered = None;
+        tracing::debug!(turns = self.turns, "the next member of etcd is asked");
     }
 }
 
@@ -65,6 +69,7 @@ impl Door {
                 turns: 0,
                 since: Instant::now(),
                 failures: 0,
+                answered: None,
             }),
             renewed: Notify::new(),
             patience: Mutex::new(Duration::MAX),
@@ -149,6 +154,15 @@ impl Door {
         }
     }
 
+    /// As [`Door::turn_from`], after a request sent at `sent` that failed: unless the member has
+    /// answered another one since. A new leader drops what its followers sent to the one before.
+    pub(crate) async fn lost_from(&self, turn: u64, sent: Instant) {
+        let mut known = self.0.known.lock().await;
+        if known.turns == turn && known.answered.is_none_or(|answered| answered < sent) {
+            known.turn();
+        }
+    }
+
     /// As [`Door::turn_from`], after a request that was not answered in time: unless the connection
     /// is so new that it may not be there yet.
     pub(crate) async fn late_from(&self, turn: u64) {
@@ -171,10 +185,11 @@ impl Door {
             return;
         }
         known.failures = 0;
+        known.answered = Some(Instant::now());
         let options = self.options();
         let (members, since) = (options.endpoints.len(), known.since.elapsed());
         if let Some(turns) = self.0.order.back(turn, members, since, options.balance) {
-            (known.turns, known.etcd) = (turns, None);
+            (known.turns, known.etcd, known.answered) = (turns, None, None);
             self.0.renewed.notify_one();
         }
     }

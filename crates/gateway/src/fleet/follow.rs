@@ -68,8 +68,10 @@ pub(crate) struct Follower {
     unanswered: Unanswered,
     tasks: [Task; 3],
     tags: [u64; 3],
-    /// In which turn of etcd's members each of them was asked.
+    /// Turn of etcd's members in which each of them was asked.
     turns: [Arc<OnceLock<u64>>; 3],
+    /// Whether a question to the only member was late, and none was answered since.
+    is_late: bool,
     progress: Option<mpsc::Sender<()>>,
     inputs: mpsc::Sender<Tagged>,
     heard: mpsc::Receiver<Tagged>,
@@ -99,6 +101,7 @@ impl Follower {
             tasks: Default::default(),
             tags: [0; 3],
             turns: Default::default(),
+            is_late: false,
             progress: None,
             inputs,
             heard,
@@ -145,6 +148,7 @@ impl Follower {
         {
             if matches!(input, Input::Pulse(Ok(_))) {
                 self.answered = self.asked;
+                self.is_late = false;
             }
             self.sync.handle(self.now(), input);
         }
@@ -195,9 +199,11 @@ impl Follower {
             Action::Pulse => {
                 self.asked = Instant::now();
                 let is_new = self.sync.mark().is_none();
-                // The request before is given up. Where there is one member, it may still answer.
+                // The request before is given up. A member that has no other beside it may only be
+                // slow once; of one that is late again, the connection may be dead.
                 let late = self.turn_under_way(PULSE);
-                let late = late.filter(|_| door.options().endpoints.len() > 1);
+                let is_late = std::mem::replace(&mut self.is_late, late.is_some());
+                let late = late.filter(|_| is_late || door.options().endpoints.len() > 1);
                 self.start(PULSE, |line| async move {
                     if let Some(turn) = late {
                         door.late_from(turn).await;

@@ -328,6 +328,7 @@ impl Part {
                     continue;
                 }
             };
+            let sent = std::time::Instant::now();
             match self.once(&etcd, status, &mut perhaps).await {
                 Ok(made) => return Ok(made),
                 Err(Refused::Final(error)) => {
@@ -341,7 +342,7 @@ impl Part {
                 }
                 Err(Refused::Lost(error)) => {
                     why = error;
-                    door.turn_from(etcd.turn()).await;
+                    door.lost_from(etcd.turn(), sent).await;
                 }
             }
         }
