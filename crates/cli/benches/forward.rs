@@ -17,11 +17,11 @@ mod common;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use common::load::{generate, generator};
 use common::{Row, row_with, start_receiver};
-use ringside_bpf::{Generator, GeneratorOptions, Neighbours, Sink, XdpMode};
+use ringside_bpf::{Generator, Neighbours, Sink, XdpMode};
 use ringside_measure::compare::{Round, figure, ratio};
 use ringside_nic::host::CpuTimes;
-use rustix::thread::{CpuSet, sched_setaffinity};
 
 const SIZES: [usize; 2] = [64, 1500];
 /// The base first.
@@ -51,7 +51,7 @@ fn main() {
 }
 
 fn measure(row: &Row, sink: &Sink, size: usize, rounds: usize) {
-    let mut generator = generator(row, size);
+    let mut generator = generator(&row.left.a, &row.left.b, size);
     let mut measured = VARIANTS.map(|_| Vec::new());
     for round in 0..rounds {
         for turn in 0..VARIANTS.len() {
@@ -77,32 +77,13 @@ fn measure(row: &Row, sink: &Sink, size: usize, rounds: usize) {
     }
 }
 
-/// A frame that is for the forwarder, and for nobody there.
-fn generator(row: &Row, size: usize) -> Generator {
-    let mut frame = [row.left.b.mac, row.left.a.mac].concat();
-    frame.extend_from_slice(&[0x88, 0xb5]);
-    frame.resize(size, 7);
-    let options = GeneratorOptions {
-        rewrite: 16,
-        ..GeneratorOptions::default()
-    };
-    let end = &row.left.a;
-    end.run(|| Generator::new(end.interface.index(), &frame, options))
-        .expect("loads")
-}
-
 /// Packets per second that came out at the other end.
 fn one_turn(row: &Row, sink: &Sink, generator: &mut Generator, with: &str) -> Round {
     let forwarder = start_receiver(&row.left.b, &format!("fwd {{}} --out out --cpus 1 {with} --json"));
     forwarder.wait_for("one UMEM");
     let stop = AtomicBool::new(false);
     let round = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut cpu = CpuSet::new();
-            cpu.set(0);
-            sched_setaffinity(None, &cpu).expect("CPU 0");
-            generator.run_for(LONGEST, &stop).expect("runs")
-        });
+        scope.spawn(|| generate(generator, LONGEST, &stop));
         let count = || sink.traffic().expect("counts").packets;
         let (before, begin) = (count(), Instant::now());
         while count() == before && begin.elapsed() < LONGEST {

@@ -16,16 +16,15 @@
 mod common;
 
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use common::load::{generate, generator, iperf3};
 use common::{Row, Running, lab, start_receiver, wire};
-use ringside_bpf::{Generator, GeneratorOptions};
+use ringside_bpf::Generator;
 use ringside_measure::compare::{Round, figure, ratio};
 use ringside_measure::schema::RunResult;
-use ringside_netlab::{End, wait_until};
+use ringside_netlab::End;
 use ringside_nic::host::CpuTimes;
-use rustix::thread::{CpuSet, sched_setaffinity};
-use serde_json::Value;
 
 /// The base first.
 const VARIANTS: [(&str, &str); 4] = [
@@ -36,7 +35,6 @@ const VARIANTS: [(&str, &str); 4] = [
 ];
 const STEADY: Duration = Duration::from_millis(800);
 const BURST: u64 = 1_000;
-const PATIENCE: Duration = Duration::from_secs(20);
 
 fn main() {
     let rounds = std::env::args()
@@ -45,7 +43,7 @@ fn main() {
         .unwrap_or(10);
     println!("{rounds} rounds, {} variants interleaved", VARIANTS.len());
     let pair = lab("frames-bench", 1);
-    let mut generator = generator(&pair.a, &pair.b);
+    let mut generator = generator(&pair.a, &pair.b, 64);
     measure("steady", "packets/s", rounds, |with| {
         steady(&pair.b, &mut generator, with)
     });
@@ -103,18 +101,6 @@ fn measure(name: &str, unit: &str, rounds: usize, mut turn: impl FnMut(&str) -> 
     }
 }
 
-fn generator(from: &End, to: &End) -> Generator {
-    let mut frame = [to.mac, from.mac].concat();
-    frame.extend_from_slice(&[0x88, 0xb5]);
-    frame.resize(64, 7);
-    let options = GeneratorOptions {
-        rewrite: 16,
-        ..GeneratorOptions::default()
-    };
-    from.run(|| Generator::new(from.interface.index(), &frame, options))
-        .expect("loads")
-}
-
 /// Packets for which no frame waited, and those that did not reach the socket for another reason.
 fn refused(result: &RunResult) -> u64 {
     let counters = result.queues.iter().filter_map(|queue| queue.xdp_statistics);
@@ -128,14 +114,7 @@ fn finish(receiver: Running) -> RunResult {
 
 fn steady(end: &End, generator: &mut Generator, with: &str) -> Turn {
     let receiver = start_receiver(end, &format!("rx {{}} --cpus 1 --wait spin {with} --json"));
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut cpu = CpuSet::new();
-            cpu.set(0);
-            sched_setaffinity(None, &cpu).expect("CPU 0");
-            generator.run_for(STEADY, &AtomicBool::new(false)).expect("runs")
-        });
-    });
+    generate(generator, STEADY, &AtomicBool::new(false));
     let result = finish(receiver);
     Turn {
         value: result.received.expect("packets").packets_pps,
@@ -158,26 +137,12 @@ fn burst(end: &End, generator: &mut Generator, with: &str) -> Turn {
 
 fn tcp(row: &Row, with: &str) -> Turn {
     let wire = start_receiver(&row.left.b, &format!("impair in,out --wait spin {with} --json"));
-    let mut server = row.right.b.ns.command("iperf3");
-    server.args(["-s", "-1"]);
-    let server = Running::new(server);
-    let listens = || {
-        let there = |file: &str| std::fs::read_to_string(file).is_ok_and(|text| text.contains(":1451 "));
-        (row.right.b).run(|| there("/proc/thread-self/net/tcp6") || there("/proc/thread-self/net/tcp"))
-    };
-    assert!(wait_until(PATIENCE, listens), "iperf3 does not listen");
-    let begin = Instant::now();
-    let mut client = row.left.a.ns.command("iperf3");
-    client.args(["-J", "-t", "2", "-c", &row.right.b.ipv4.to_string()]);
-    let report: Value = serde_json::from_str(&Running::new(client).end().good().out).expect("JSON");
-    assert!(begin.elapsed() < PATIENCE, "iperf3 took too long");
-    server.end().good();
+    let [client, _] = iperf3(row, "-t 2");
     finish(wire);
-    let sent = &report["end"]["sum_sent"];
     Turn {
-        value: report["end"]["sum_received"]["bits_per_second"]
+        value: client["end"]["sum_received"]["bits_per_second"]
             .as_f64()
             .expect("a rate"),
-        lost: sent["retransmits"].as_u64().expect("counted"),
+        lost: client["end"]["sum_sent"]["retransmits"].as_u64().expect("counted"),
     }
 }

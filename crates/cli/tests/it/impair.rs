@@ -1,16 +1,13 @@
 //! `ringside impair`: what the tool reports about a path is what the box on it did, exactly.
 
-use std::fs;
 use std::time::Duration;
 
-use crate::common::{
-    Done, PATIENCE, Row, Running, assert_clean, assert_reconciles, row_with, run, start, start_receiver, wire,
-};
+use crate::common::load::iperf3;
+use crate::common::{Done, Row, Running, assert_clean, assert_reconciles, row_with, run, start, start_receiver, wire};
 use ringside_measure::counters::LossCause;
 use ringside_measure::schema::{ImpairedDirection, Outcome, RunResult};
 use ringside_measure::sequence::Counts;
 use ringside_netlab::testing::{LONG_DELAY, expect, is_root, measured};
-use ringside_netlab::wait_until;
 use serde_json::Value;
 
 /// A host, a box, a host.
@@ -415,7 +412,9 @@ fn iperf3_is_witness() {
         let row = wire(tag);
         let impair = start_box(&row, &format!("{options} --match udp:5201 --only there"));
         // 250 packets a second: a veth has room for those of a whole second.
-        let (sent, udp) = iperf3(&row, "-u -b 1M -l 500 -t 4");
+        let reports = iperf3(&row, "-u -b 1M -l 500 -t 4");
+        let [client, udp] = reports.map(|report| report["end"]["streams"][0]["udp"].clone());
+        let sent = figure(&client, "packets");
         let boxed = finish(impair, &row);
         let [there, back] = directions(&boxed).map(|way| way.counts);
         // The greeting comes first, and is answered; then those that are numbered.
@@ -438,28 +437,6 @@ fn iperf3_is_witness() {
             assert!(reordered.contains(&out_of_order) && lost <= 1, "{udp}");
         }
     }
-}
-
-/// Runs iperf3 from the left to the right.
-/// Returns how many datagrams its client sent, and what its server says about them.
-fn iperf3(row: &Row, options: &str) -> (u64, Value) {
-    let mut server = row.right.b.ns.command("iperf3");
-    server.args(["-s", "-1", "-J"]);
-    let server = Running::new(server);
-    let listens = || {
-        let there = |file: &str| fs::read_to_string(file).is_ok_and(|text| text.contains(":1451 "));
-        (row.right.b).run(|| there("/proc/thread-self/net/tcp6") || there("/proc/thread-self/net/tcp"))
-    };
-    assert!(wait_until(PATIENCE, listens), "iperf3 does not listen");
-    let mut client = row.left.a.ns.command("iperf3");
-    client
-        .args(["-J", "-c", &row.right.b.ipv4.to_string()])
-        .args(options.split(' '));
-    let [client, server] = [Running::new(client), server].map(|program| {
-        let report: Value = serde_json::from_str(&program.end().good().out).expect("JSON");
-        report["end"]["streams"][0]["udp"].clone()
-    });
-    (figure(&client, "packets"), server)
 }
 
 /// Returns one figure of a report by iperf3.

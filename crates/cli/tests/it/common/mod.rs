@@ -4,6 +4,7 @@
 
 pub mod frames;
 pub mod live;
+pub mod load;
 pub mod process;
 pub mod ptp;
 
