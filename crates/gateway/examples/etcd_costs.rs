@@ -205,7 +205,7 @@ fn row(out: &mut String, what: &str, cost: Cost, times: u32) {
     let each = |time: Duration| time.as_secs_f64() * 1e6 / f64::from(times);
     _ = writeln!(
         out,
-        "  {what:<64} {:>10.1} us of CPU {:>10.1} us {:>12.1} bytes sent",
+        "  {what:<64} {:>10.1} µs of CPU {:>10.1} µs {:>12.1} bytes sent",
         each(cost.cpu),
         each(cost.took),
         cost.sent / f64::from(times)

@@ -118,6 +118,19 @@ impl FromStr for Class {
     }
 }
 
+/// Returns the length of a unit of time in nanoseconds: `ns`, `us`, `ms` or `s`. Microseconds may
+/// also be `µs`, with the micro sign (U+00B5) or the Greek letter (U+03BC).
+#[must_use]
+pub fn unit_ns(unit: &str) -> Option<f64> {
+    match unit {
+        "ns" => Some(1.0),
+        "us" | "\u{b5}s" | "\u{3bc}s" => Some(1e3),
+        "ms" => Some(1e6),
+        "s" => Some(1e9),
+        _ => None,
+    }
+}
+
 /// A time with its unit, in nanoseconds: `0us`, `1.5ms`, `250ns`.
 ///
 /// # Errors
@@ -126,14 +139,7 @@ pub fn nanos(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text:?} is no time with a unit; write 0us, 250ns, 1.5ms or 1s");
     let at = text.find(char::is_alphabetic).ok_or_else(wrong)?;
     let (number, unit) = text.split_at(at);
-    let scale = match unit {
-        "ns" => 1.0,
-        "us" | "µs" => 1e3,
-        "ms" => 1e6,
-        "s" => 1e9,
-        _ => return Err(wrong()),
-    };
-    let ns = number.parse::<f64>().map_err(|_| wrong())? * scale;
+    let ns = number.parse::<f64>().map_err(|_| wrong())? * unit_ns(unit).ok_or_else(wrong)?;
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

@@ -89,7 +89,7 @@ impl fmt::Display for QueueReport {
             write!(f, ", tx budget {budget}")?;
         }
         if let Some(busy_poll) = self.busy_poll {
-            write!(f, ", busy-poll budget {} for {} us", busy_poll.budget, busy_poll.micros)?;
+            write!(f, ", busy-poll budget {} for {} µs", busy_poll.budget, busy_poll.micros)?;
         }
         if let Some(tx_metadata) = &self.tx_metadata {
             write!(f, "\n    TX metadata: {tx_metadata}")?;

@@ -118,7 +118,7 @@ impl From<Error> for Failure {
 /// What to do about busy-polling that is refused.
 pub(crate) fn busy_poll_advice(errno: Errno) -> &'static str {
     match errno {
-        Errno::INVAL => "; a budget is 1 to 65535 packets, a time 1 to 2147483647 us",
+        Errno::INVAL => "; a budget is 1 to 65535 packets, a time 1 to 2147483647 µs",
         _ => "; preferred busy-polling needs Linux 5.11 and CAP_NET_ADMIN",
     }
 }

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use ringside_measure::precision::UntilWidth;
+use ringside_measure::schedule::unit_ns;
 
 /// Numbers such as `0,2-3`.
 #[derive(Clone, Debug)]
@@ -104,22 +105,16 @@ pub(crate) fn period(text: &str) -> Result<Duration, String> {
 pub(crate) fn time_in(range: &RangeInclusive<Duration>, text: &str) -> Result<Option<Duration>, String> {
     let at = text.find(char::is_alphabetic).unwrap_or(text.len());
     let (number, unit) = text.split_at(at);
-    let seconds = match unit {
-        "us" | "µs" => 1e-6,
-        "ms" => 1e-3,
-        "s" => 1.0,
-        "min" => 60.0,
-        "h" => 3600.0,
-        _ => {
-            return Err(format!(
-                "{text:?} is no time with a unit; write 250us, 1ms, 0.5s, 10min or 1h"
-            ));
-        }
+    let wrong = || format!("{text:?} is no time with a unit; write 250us, 1ms, 0.5s, 10min or 1h");
+    let ns = match unit {
+        "min" => 60e9,
+        "h" => 3600e9,
+        unit => unit_ns(unit).ok_or_else(wrong)?,
     };
     let time = number
         .parse::<f64>()
         .ok()
-        .and_then(|number| Duration::try_from_secs_f64(number * seconds).ok());
+        .and_then(|number| Duration::try_from_secs_f64(number * ns / 1e9).ok());
     Ok(time.filter(|time| range.contains(time)))
 }
 

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use anyhow::Result;
+use ringside_measure::schedule::unit_ns;
 
 use super::entry::{Content, Entry};
 use super::figures;
@@ -96,13 +97,10 @@ impl Bound {
         if let Some(sign) = sign {
             return (unit == "%").then_some(Self::Relative(sign * number));
         }
-        let (scale, unit) = match unit {
-            "%" => (1.0, Unit::Percent),
-            "ns" => (1.0, Unit::Nanoseconds),
-            "us" | "µs" => (1e3, Unit::Nanoseconds),
-            "ms" => (1e6, Unit::Nanoseconds),
-            "s" => (1e9, Unit::Nanoseconds),
-            rate => {
+        let (scale, unit) = match (unit, unit_ns(unit)) {
+            ("%", _) => (1.0, Unit::Percent),
+            (_, Some(ns)) => (ns, Unit::Nanoseconds),
+            (rate, None) => {
                 let (scale, rate) = match rate.chars().next() {
                     Some('k') => (1e3, &rate[1..]),
                     Some('M') => (1e6, &rate[1..]),

@@ -39,6 +39,8 @@ fn reads_figures_operators_and_bounds() {
         ("0.1%", Bound::Absolute(0.1, Unit::Percent)),
         ("1.5s", Bound::Absolute(1.5e9, Unit::Nanoseconds)),
         ("7 ms", Bound::Absolute(7e6, Unit::Nanoseconds)),
+        ("50\u{b5}s", Bound::Absolute(50e3, Unit::Nanoseconds)),
+        ("50\u{3bc}s", Bound::Absolute(50e3, Unit::Nanoseconds)),
         ("100k", Bound::Absolute(1e5, Unit::None)),
         ("2M/s", Bound::Absolute(2e6, Unit::PacketsPerSecond)),
         ("0", Bound::Absolute(0.0, Unit::None)),

@@ -32,7 +32,7 @@ fn deferred_interrupts_are_for_the_run_alone() {
     .good();
     let done = receiver.interrupt().good();
     assert!(
-        done.err.contains("interrupts deferred for 2 empty polls, 200 us each"),
+        done.err.contains("interrupts deferred for 2 empty polls, 200 µs each"),
         "{done:#?}"
     );
     assert_eq!(napi(&lab.b), before);

@@ -99,12 +99,12 @@ impl Drop for Changed {
 fn told(deferral: Deferral) -> String {
     let micros = |time: Duration| time.as_micros();
     let mut text = format!(
-        "interrupts deferred for {} empty polls, {} us each",
+        "interrupts deferred for {} empty polls, {} µs each",
         deferral.defer_hard_irqs,
         micros(deferral.gro_flush_timeout)
     );
     if let Some(suspend) = deferral.irq_suspend_timeout {
-        text = format!("{text}, suspended for {} us", micros(suspend));
+        text = format!("{text}, suspended for {} µs", micros(suspend));
     }
     text
 }

@@ -62,7 +62,7 @@ fn busy_polling_drives_the_driver_and_leaves_no_trace() {
     );
     let report = port.report().to_string();
     assert!(
-        report.contains("interrupts deferred for 2 empty polls, 200 us each"),
+        report.contains("interrupts deferred for 2 empty polls, 200 µs each"),
         "{report}"
     );
     assert_eq!(port.queues()[1].busy_polling(), BusyPolling::Off, "no turn so far");
