@@ -1,7 +1,7 @@
 //! Results for people and for programs.
 
 pub(crate) mod brief;
-mod cpu;
+pub(crate) mod cpu;
 mod cycle;
 pub(crate) mod grid;
 mod ledger;

@@ -21,18 +21,18 @@ fn shares(cpu: &CpuUse) -> String {
 }
 
 fn by_stage(out: &mut Lines, stages: &CpuStages) {
-    if let Some(cost) = stages.per_packet {
-        out.pair(
-            "CPU a packet",
-            format!(
-                "user {:.1} ns, system {:.1} ns, softirq {:.1} ns: of all CPUs and programs, {} packets",
-                cost.user_ns,
-                cost.system_ns,
-                cost.softirq_ns,
-                packets(stages.packets)
-            ),
-        );
-    }
+    let cost = match stages.per_packet {
+        Some(cost) => format!(
+            "user {:.1} ns, system {:.1} ns, softirq {:.1} ns: \
+             of all CPUs and programs, {} packets",
+            cost.user_ns,
+            cost.system_ns,
+            cost.softirq_ns,
+            packets(stages.packets)
+        ),
+        None => format!("not shown: {}", no_cost(stages)),
+    };
+    out.pair("CPU a packet", cost);
     // The kernel's threads are worth a word from a tick on.
     let told = stages
         .threads
@@ -44,12 +44,7 @@ fn by_stage(out: &mut Lines, stages: &CpuStages) {
     }
     match (&stages.counters, &stages.no_counters) {
         (Some(counts), _) => {
-            let (of, number) = match stages.per_packet {
-                Some(_) => ("a packet", stages.packets),
-                None => ("in all", 1),
-            };
-            #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
-            let each = |count: u64| count as f64 / number as f64;
+            let (of, each) = counted(stages);
             out.pair(
                 "counters",
                 format!(
@@ -70,6 +65,32 @@ fn by_stage(out: &mut Lines, stages: &CpuStages) {
     }
 }
 
+/// Returns why there is no CPU time a packet.
+pub(crate) fn no_cost(stages: &CpuStages) -> String {
+    match stages.packets {
+        few @ ..CpuStages::MIN_PACKETS => format!(
+            "{} packets are too few, it takes {}",
+            packets(few),
+            packets(CpuStages::MIN_PACKETS)
+        ),
+        _ => format!(
+            "CPUs were busy for more than {} µs a packet: they spun idle, or other programs ran",
+            CpuStages::MAX_NS_PER_PACKET / 1_000
+        ),
+    }
+}
+
+/// Returns what counts of the CPU's performance counters are shown of, and a function that converts
+/// them: a packet, if its cost is known, or else all.
+pub(crate) fn counted(stages: &CpuStages) -> (&'static str, impl Fn(u64) -> f64) {
+    let (of, number) = match stages.per_packet {
+        Some(_) => ("a packet", stages.packets),
+        None => ("in all", 1),
+    };
+    #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
+    (of, move |count| count as f64 / number as f64)
+}
+
 fn run_ns(thread: &ThreadUse) -> u64 {
     thread.run_ns.unwrap_or(thread.user_ns + thread.system_ns)
 }
@@ -87,5 +108,55 @@ fn thread(thread: &ThreadUse) -> String {
             seconds(thread.user_ns),
             seconds(thread.system_ns)
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringside_measure::schema::{Operation, PerfCounts};
+
+    use super::*;
+
+    fn render(user_ns: u64, number: u64) -> String {
+        let mut result = RunResult::new(Operation::Ping);
+        let stages = CpuStages {
+            packets: 0,
+            user_ns,
+            system_ns: 0,
+            softirq_ns: 0,
+            steal_ns: 0,
+            tick_ns: 10_000_000,
+            per_packet: None,
+            threads: Vec::new(),
+            counters: Some(PerfCounts {
+                user_cycles: 4_000,
+                ..PerfCounts::default()
+            }),
+            no_counters: None,
+        };
+        result.cpu_stages = Some(stages.over(number));
+        let mut out = Lines::default();
+        text(&mut out, &result);
+        out.text
+    }
+
+    #[test]
+    fn says_why_there_is_no_cost_of_a_packet() {
+        let few = render(10_000_000, 999);
+        let line = "CPU a packet   not shown: 999 packets are too few, it takes 1,000\n";
+        assert!(few.contains(line), "{few}");
+        assert!(
+            few.contains("counters       in all, of the workers: 4000 cycles"),
+            "{few}"
+        );
+        let spun = render(1_000_000_000, 2_000);
+        let line = "CPU a packet   not shown: CPUs were busy for more than 100 µs a packet: ";
+        assert!(spun.contains(line), "{spun}");
+        let some = render(10_000_000, 2_000);
+        assert!(some.contains("CPU a packet   user 5000.0 ns, "), "{some}");
+        assert!(
+            some.contains("counters       a packet, of the workers: 2 cycles"),
+            "{some}"
+        );
     }
 }

@@ -9,7 +9,7 @@ use ringside_measure::schema::{
 use super::entry::{Content, Entry};
 use super::figure::{self, Bar};
 use super::{charts, loaded, metrics, rates, settings, stages, units, words};
-use crate::output::{count, mode_name};
+use crate::output::{count, cpu, mode_name};
 
 /// The part of one entry.
 pub(super) fn of(entry: &Entry) -> Markup {
@@ -139,13 +139,24 @@ fn cpus(run: &RunResult) -> Markup {
 
 fn stages_part(stages: &CpuStages) -> Markup {
     html! {
-        @if let Some(cost) = stages.per_packet {
-            p { "CPU time a packet, of all CPUs and programs: " (units::time(cost.user_ns)) " in user code, " (units::time(cost.system_ns)) " in system calls and \
-                kernel threads, " (units::time(cost.softirq_ns)) " in interrupts, over " (count(stages.packets as f64)) " packets." }
-            @if let Some(counts) = stages.counters {
-                @let each = |count: u64| units::digits(count as f64 / stages.packets as f64);
-                p { "Of the workers " (each(counts.user_cycles)) " cycles and " (each(counts.user_instructions)) " instructions a packet in user code, "
-                    (each(counts.kernel_cycles)) " and " (each(counts.kernel_instructions)) " in the kernel." }
+        @match stages.per_packet {
+            Some(cost) => p {
+                "CPU time a packet, of all CPUs and programs: "
+                (units::time(cost.user_ns)) " in user code, "
+                (units::time(cost.system_ns)) " in system calls and kernel threads, "
+                (units::time(cost.softirq_ns)) " in interrupts, over "
+                (count(stages.packets as f64)) " packets."
+            }
+            None => p { "CPU time a packet is not shown: " (cpu::no_cost(stages)) "." }
+        }
+        @if let Some(counts) = stages.counters {
+            @let (of, each) = cpu::counted(stages);
+            @let each = |count: u64| units::digits(each(count));
+            p {
+                "Of the workers, " (of) ": " (each(counts.user_cycles)) " cycles and "
+                (each(counts.user_instructions)) " instructions in user code, "
+                (each(counts.kernel_cycles)) " and " (each(counts.kernel_instructions))
+                " in the kernel."
             }
         }
         div.wide { table {
@@ -399,7 +410,38 @@ fn command(words: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::command;
+    use ringside_measure::schema::PerfCounts;
+
+    use super::*;
+
+    #[test]
+    fn cycles_of_few_packets_are_shown_in_all() {
+        let with = |number: u64| {
+            let stages = CpuStages {
+                packets: 0,
+                user_ns: 10_000_000,
+                system_ns: 0,
+                softirq_ns: 0,
+                steal_ns: 0,
+                tick_ns: 10_000_000,
+                per_packet: None,
+                threads: Vec::new(),
+                counters: Some(PerfCounts {
+                    user_cycles: 4_000,
+                    ..PerfCounts::default()
+                }),
+                no_counters: None,
+            };
+            stages_part(&stages.over(number)).into_string()
+        };
+        let few = with(999);
+        let part = "CPU time a packet is not shown: 999 packets are too few, it takes 1,000.";
+        assert!(few.contains(part), "{few}");
+        assert!(few.contains("Of the workers, in all: 4000 cycles and "), "{few}");
+        let some = with(2_000);
+        assert!(some.contains("CPU time a packet, of all CPUs and programs: "), "{some}");
+        assert!(some.contains("Of the workers, a packet: 2.00 cycles and "), "{some}");
+    }
 
     #[test]
     fn commands_can_be_pasted_into_a_shell() {
