@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 
 use ringside_gateway_core::Vni;
 use ringside_gateway_core::conntrack::{Connection, ConnectionId, Conntrack, Limits, State};
+use ringside_netlab::testing::skip_unsupported;
 use ringside_nic::HugePages;
 use ringside_wire::Protocol;
 
@@ -21,9 +22,14 @@ fn anonymous() -> usize {
     kib.parse::<usize>().unwrap() * 1024
 }
 
-/// They are in all stripes, each of which is less than a huge page.
+/// They are in all stripes, each of which is less than a huge page. Without huge pages they take
+/// little with any allocator.
 #[test]
 fn few_connections_of_a_large_table_take_little_memory() {
+    let enabled = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+    if !enabled.is_ok_and(|modes| modes.contains("[always]") || modes.contains("[madvise]")) {
+        return skip_unsupported("transparent huge pages");
+    }
     let table = Conntrack::new(Limits {
         connections: 1_000_000,
         ..Limits::default()

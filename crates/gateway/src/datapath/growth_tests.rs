@@ -14,7 +14,7 @@ use super::*;
 use crate::model::DataPath as _;
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// What does not happen within this time waits.
+/// Time after which an operation that has not finished counts as waiting.
 const SHORT: Duration = Duration::from_millis(500);
 
 /// What a path needs to grow, up to this size, when a test says so. Its own keeper must not.
@@ -229,20 +229,20 @@ fn no_interface_is_attached_while_the_program_is_replaced() {
         let first = program().unwrap();
         let has_replaced = || Arc::ptr_eq(&path.cache().program, &larger);
         std::thread::scope(|scope| {
-            let is_attaching = path.shared.attaching.lock().unwrap();
+            let attaching_guard = path.shared.attaching.lock().unwrap();
             let replacing = scope.spawn(|| growth.replace(&larger));
             assert!(!wait_until(SHORT, has_replaced), "it is attached meanwhile");
-            drop(is_attaching);
+            drop(attaching_guard);
             assert!(replacing.join().unwrap().unwrap());
             let larger = program().unwrap();
             assert_ne!(larger, first);
 
-            let is_replacing = path.shared.attaching.lock().unwrap();
+            let attaching_guard = path.shared.attaching.lock().unwrap();
             path.attached.lock().unwrap()[0] = None;
             let attaching = scope.spawn(|| supervisor.attach((0, name)));
             let has_program = || program().is_some();
             assert!(!wait_until(SHORT, has_program), "it is replaced meanwhile");
-            drop(is_replacing);
+            drop(attaching_guard);
             assert!(attaching.join().unwrap());
             assert_eq!(program(), Some(larger));
         });

@@ -1940,7 +1940,7 @@ pub struct ConnectionStatistics {
     /// What became of the others, by what ended them; and how many were begun.
     #[prost(message, repeated, tag = "4")]
     pub events: ::prost::alloc::vec::Vec<Count>,
-    /// Bytes of memory that they have taken: for the most that there were at the same time.
+    /// Bytes of memory allocated, for the peak number of connections.
     #[prost(uint64, tag = "5")]
     pub memory_bytes: u64,
 }
