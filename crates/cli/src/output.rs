@@ -24,6 +24,9 @@ use ringside_xsk::PortReport;
 use crate::args::{OutputArgs, RunArgs};
 use crate::{system, validity};
 
+/// The last line of a short text.
+const DETAILS: &str = "Details: -v; all figures: --json\n";
+
 /// A line on standard error. Not `eprintln!`, which panics when the reader has gone (`2>&1 | head`).
 pub(crate) fn note(text: impl Display) {
     // There is nobody left to tell.
@@ -109,7 +112,12 @@ pub(crate) fn finish_with(
         },
         _ => String::new(),
     };
-    deliver(&args.output, &document, &text)
+    deliver_run(&args.output, &document, &text, !args.verbose)
+}
+
+/// As [`deliver`]. The last line of a text that is `brief` says how to get all figures.
+pub(crate) fn deliver_run(args: &OutputArgs, of: &Document, text: &str, brief: bool) -> Result<()> {
+    deliver_with(args, of, text, if brief { DETAILS } else { "" })
 }
 
 /// Prints the text, or the JSON instead of it, and writes the JSON to the file that was asked for.
@@ -118,20 +126,20 @@ pub(crate) fn finish_with(
 /// When it cannot be written; for figures that cannot be, before any of them is told; and for an invalid result where a valid one
 /// is required.
 pub(crate) fn deliver(args: &OutputArgs, document: &Document, text: &str) -> Result<()> {
+    deliver_with(args, document, text, "")
+}
+
+fn deliver_with(args: &OutputArgs, document: &Document, text: &str, end: &str) -> Result<()> {
     let json = document.to_json()? + "\n";
     let trouble = validity::trouble(document);
-    let invalid = trouble
-        .as_ref()
-        .map(|reasons| wrapped(&format!("INVALID: {reasons}"), ""));
-    let invalid = invalid.unwrap_or_default();
     let printed = match args.json {
         true => {
-            if !invalid.is_empty() {
-                note(invalid.trim_end());
+            if let Some(reasons) = &trouble {
+                note(invalid(reasons).trim_end());
             }
             print(&json)
         }
-        false => print(&format!("{text}{invalid}")),
+        false => print(&ended(text, trouble.as_deref(), end)),
     };
     // Also when standard output fails: one of the two may have been the reason for a long run.
     if let Some(path) = &args.json_file {
@@ -142,6 +150,15 @@ pub(crate) fn deliver(args: &OutputArgs, document: &Document, text: &str) -> Res
         Some(reasons) => bail!("--require-valid: the result is invalid: {reasons}"),
         None => Ok(()),
     }
+}
+
+/// Returns the text with the reasons why the result is invalid, if it is, and this end.
+fn ended(text: &str, trouble: Option<&str>, end: &str) -> String {
+    format!("{text}{}{end}", trouble.map_or(String::new(), invalid))
+}
+
+fn invalid(reasons: &str) -> String {
+    wrapped(&format!("INVALID: {reasons}"), "")
 }
 
 /// Text on standard output.
@@ -526,6 +543,15 @@ fn checksums(by: ChecksumBy) -> &'static str {
 
 fn queues(out: &mut Lines, result: &RunResult) {
     for queue in &result.queues {
+        let label = format!("{} queue {}", queue.interface, queue.queue);
+        let verdicts = queue.xdp_verdicts.as_ref().map_or(0, |of| of.passed_unbound_packets);
+        if queue.xdp_statistics.is_none() && verdicts != 0 {
+            out.pair(
+                &label,
+                format!("without a socket: {} went up the stack", packets(verdicts)),
+            );
+            continue;
+        }
         let mut text = format!(
             "received {}, sent {}, {} sendto(), {} poll() or recvfrom()",
             packets(queue.received_packets),
@@ -545,6 +571,6 @@ fn queues(out: &mut Lines, result: &RunResult) {
             add("rx_invalid_descs", kernel.rx_invalid_descs);
             add("tx_invalid_descs", kernel.tx_invalid_descs);
         }
-        out.pair(&format!("{} queue {}", queue.interface, queue.queue), text);
+        out.pair(&label, text);
     }
 }

@@ -12,9 +12,6 @@ use ringside_measure::schema::{
 use super::{Lines, checksums, count, cycle, departures, duration, known_to, ledger, link};
 use super::{mode_name, packets, tail};
 
-/// The last line.
-pub(crate) const DETAILS: &str = "Details: -v; all figures: --json\n";
-
 /// Below this share of the rate that was asked for, the text says so.
 const REACHED: f64 = 0.99;
 
@@ -28,7 +25,8 @@ pub(super) fn text(document: &Document, result: &RunResult) -> String {
     link(&mut out, result);
     late(&mut out, result);
     if let Some(far) = &document.far {
-        out.text.push_str(&far_end(far));
+        // The causes of losses say it where there is one flow of packets.
+        out.text.push_str(&far_end(far, result.under_load.is_some()));
     }
     if let Some(known) = &result.until_ci {
         out.pair("known", known_to(known));
@@ -52,7 +50,6 @@ pub(super) fn text(document: &Document, result: &RunResult) -> String {
     if let Some(stamps) = &result.tx_stamps {
         departures(&mut out, stamps);
     }
-    out.text.push_str(DETAILS);
     out.text
 }
 
@@ -155,23 +152,22 @@ fn bits(bps: f64) -> String {
     }
 }
 
-/// The rate that was asked for, if it was not reached. Of a cycle the deadlines say it.
+/// Prints what was to be sent and was not. Deadlines and classes say it of cycles and streams.
 fn asked(out: &mut Lines, result: &RunResult) {
-    if result.cycle.is_some() {
+    if result.cycle.is_some() || result.schedule.is_some() {
         return;
+    }
+    if let not_sent @ 1.. = result.packets.not_sent() {
+        out.pair("not sent", format!("{} packets that were due", packets(not_sent)));
     }
     let Some((target, rates)) = result.target_pps.zip(result.transmitted) else {
         return;
     };
     if rates.packets_pps < target * REACHED {
-        let not_sent = match result.packets.not_sent() {
-            0 => String::new(),
-            some => format!(", {} packets were due and not sent", packets(some)),
-        };
         out.pair(
             "asked for",
             format!(
-                "{} packets/s, and {} were sent: {:.1} %{not_sent}",
+                "{} packets/s, and {} were sent: {:.1} %",
                 count(target),
                 count(rates.packets_pps),
                 rates.packets_pps * 100.0 / target
@@ -199,20 +195,29 @@ fn micros(ns: u64) -> f64 {
     ns as f64 / 1e3
 }
 
-/// Renders what the far end used, and the times there and back, if there are some.
-pub(crate) fn far_end(far: &FarEnd) -> String {
+/// Renders what the far end used, and the times there and back, if there are some. With `counts`
+/// also how many packets came there, if some did not.
+pub(crate) fn far_end(far: &FarEnd, counts: bool) -> String {
     let mut out = Lines::default();
     let ports: Vec<String> = match far.via.as_str() {
         "udp" => vec!["a UDP socket".to_owned()],
         _ => far.interfaces.iter().map(port).collect(),
     };
     out.pair("far end", ports.join("; "));
+    let came = far.result.as_ref().map(|result| &result.packets);
+    if let Some(came) = came.filter(|came| counts && came.delivered() < came.sent) {
+        out.pair("", crate::serve::came_there(came));
+    }
     if let Some(lost) = &far.lost {
         out.pair("", format!("lost: {lost}"));
     }
+    let within = far.clock.filter(|clock| clock.uncertainty_ns != 0);
+    let within = within.map_or(String::new(), |clock| {
+        format!(", each within {:.2} µs by the two clocks", micros(clock.uncertainty_ns))
+    });
     for (label, times) in [("one way there", &far.there), ("one way back", &far.back)] {
         if let Some(times) = times {
-            out.pair(label, crate::serve::one_way(times, tail));
+            out.pair(label, format!("{}{within}", crate::serve::one_way(times, tail)));
         }
     }
     out.text

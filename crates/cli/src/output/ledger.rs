@@ -48,7 +48,7 @@ pub(super) fn text(out: &mut Lines, result: &RunResult) {
     }
     faults(out, result);
     advice(out, result);
-    passed(out, result);
+    passed(out, result, true);
 }
 
 /// The losses, each with its cause, and what does not add up.
@@ -87,6 +87,7 @@ pub(super) fn brief(out: &mut Lines, result: &RunResult) {
     }
     faults(out, result);
     advice(out, result);
+    passed(out, result, false);
 }
 
 /// Returns a number of packets in percent of those that were sent.
@@ -129,7 +130,7 @@ fn advice(out: &mut Lines, result: &RunResult) {
     };
     if kernel(|counters| counters.rx_fill_ring_empty_descs) != 0 {
         out.pair(
-            "",
+            "advice",
             "rx_fill_ring_empty: packets came faster than frames were free: give more frames: --frames N",
         );
     }
@@ -146,21 +147,33 @@ fn advice(out: &mut Lines, result: &RunResult) {
     }
     if kernel(|counters| counters.rx_ring_full) != 0 {
         out.pair(
-            "",
+            "advice",
             "rx_ring_full: packets came faster than they were taken: give a larger ring: --ring N",
         );
     }
 }
 
-/// Packets that the XDP program did not redirect: they went up the stack, and are no part of the sum.
-fn passed(out: &mut Lines, result: &RunResult) {
+/// Prints the packets that the XDP program did not redirect: they went up the stack, and are no
+/// part of the sum. Without `all` only those that may be missed.
+fn passed(out: &mut Lines, result: &RunResult, all: bool) {
     let sum = |field: fn(&XdpVerdicts) -> u64| {
         let verdicts = result.queues.iter().filter_map(|queue| queue.xdp_verdicts.as_ref());
         verdicts.map(field).sum::<u64>()
     };
+    let by_filter = sum(|verdicts| verdicts.passed_filter_packets);
+    // The user has not chosen the filter of these two.
+    let has_own_filter = matches!(result.operation, Operation::Ping | Operation::Echo);
+    let is_expected = has_own_filter || by_filter <= result.packets.delivered();
     let passed = [
-        ("by the filter", sum(|verdicts| verdicts.passed_filter_packets)),
-        ("ARP or ND", sum(|verdicts| verdicts.passed_neighbour_packets)),
+        ("by the filter", if all || !is_expected { by_filter } else { 0 }),
+        (
+            "ARP or ND",
+            if all {
+                sum(|verdicts| verdicts.passed_neighbour_packets)
+            } else {
+                0
+            },
+        ),
         (
             "queue without a socket",
             sum(|verdicts| verdicts.passed_unbound_packets),

@@ -132,7 +132,8 @@ fn search(args: &Args, echo: Option<u32>, stop: &Stop) -> Result<()> {
         far: far.clone().map(Box::new),
         ..system::document(interfaces, Kind::Search(result))
     };
-    output::deliver(&args.output, &document, &table::render(&document, args.verbose))?;
+    let text = table::render(&document, args.verbose);
+    output::deliver_run(&args.output, &document, &text, !args.verbose)?;
     serve::lost(far.as_ref())?;
     if nothing {
         anyhow::bail!("no trial was run: it was ended before the first one");

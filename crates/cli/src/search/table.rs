@@ -6,7 +6,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use ringside_measure::latency::Summary;
 use ringside_measure::schema::{CapacityRecord, Document, FoundRate, LatencyKind, Outcome, SearchResult, SearchTable};
 
-use crate::output::brief::{DETAILS, far_end, header};
+use crate::output::brief::{far_end, header};
 use crate::output::{count, wrapped};
 use crate::system;
 
@@ -24,11 +24,11 @@ pub(super) fn render(document: &Document, verbose: bool) -> String {
         out += &one(table, result, verbose);
     }
     if let Some(far) = &document.far {
-        let far = if verbose { crate::serve::text(far) } else { far_end(far) };
+        let far = match verbose {
+            true => crate::serve::text(far),
+            false => far_end(far, true),
+        };
         out += &format!("\n{far}");
-    }
-    if !verbose {
-        out += DETAILS;
     }
     if result.interrupted {
         out += "\nEnded before everything was found: what is not finished is marked.\n";

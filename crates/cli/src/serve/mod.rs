@@ -58,5 +58,5 @@ pub(crate) use place::find;
 pub(crate) use secret::random_token;
 #[cfg(feature = "full")]
 pub(crate) use site::run;
-pub(crate) use text::{one_way, text};
+pub(crate) use text::{came_there, one_way, text};
 pub(crate) use turns::Turns;

@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
+use ringside_measure::counters::Ledger;
 use ringside_measure::latency::Summary;
 use ringside_measure::schema::{ClockBasis, ClockOffset, FarEnd, LatencyResult};
 
-use crate::output::{count, microseconds, mode_name};
+use crate::output::{microseconds, mode_name, packets};
 use crate::system;
 
 /// Some lines about it, labels in front as of the rest of a result.
@@ -38,16 +39,7 @@ pub(crate) fn text(far: &FarEnd) -> String {
         pair("", &format!("{} (MTU {}){queues}", interface.name, interface.mtu_bytes));
     }
     if let Some(result) = &far.result {
-        let packets = &result.packets;
-        let number = |packets: u64| count(packets as f64);
-        pair(
-            "",
-            &format!(
-                "{} of {} packets came there",
-                number(packets.delivered()),
-                number(packets.sent)
-            ),
-        );
+        pair("", &came_there(&result.packets));
     }
     if let Some(lost) = &far.lost {
         pair("", &format!("lost: {lost}"));
@@ -61,6 +53,15 @@ pub(crate) fn text(far: &FarEnd) -> String {
         }
     }
     out
+}
+
+/// `98 of 100 packets came there`
+pub(crate) fn came_there(ledger: &Ledger) -> String {
+    format!(
+        "{} of {} packets came there",
+        packets(ledger.delivered()),
+        packets(ledger.sent)
+    )
 }
 
 fn clocks(clock: &ClockOffset) -> String {

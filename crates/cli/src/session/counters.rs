@@ -56,20 +56,35 @@ pub(crate) fn settle(port: &mut Port) -> Result<u64> {
     }
 }
 
-/// All counters of a port's queues, with what the XDP program did.
+/// All counters of a port's queues, with what the XDP program did, also on queues without a socket
+/// for which packets came.
 pub(crate) fn counters(port: &Port) -> Result<Vec<QueueCounters>> {
     let stats: Vec<Stats> = port.queues().iter().map(Queue::stats).collect::<Result<_, _>>()?;
     // Read after the sockets' counters: whatever came out of them has been counted here.
     let verdicts = port.program_counters()?;
-    Ok(port
-        .queues()
-        .iter()
-        .zip(stats)
+    let interface = port.interface().name();
+    let mut all: Vec<QueueCounters> = (port.queues().iter().zip(stats))
         .map(|(queue, stats)| {
-            let interface = &queue.report().interface;
-            queue_counters(interface, queue.id(), &stats, verdicts.get(queue.id() as usize))
+            let id = queue.id();
+            queue_counters(interface, id, &stats, verdicts.get(id as usize))
         })
-        .collect())
+        .collect();
+    let is_bound = |id: u32| port.queues().iter().any(|queue| queue.id() == id);
+    let others = (0..)
+        .zip(&verdicts)
+        .filter(|(id, of)| of.passed_unbound != 0 && !is_bound(*id));
+    all.extend(others.map(|(queue, of)| QueueCounters {
+        interface: interface.to_owned(),
+        queue,
+        received_packets: 0,
+        sent_packets: 0,
+        kicks: 0,
+        waits: 0,
+        rx_starved: 0,
+        xdp_statistics: None,
+        xdp_verdicts: Some(xdp_verdicts(of)),
+    }));
+    Ok(all)
 }
 
 /// The counters of one queue in the words of the schema; `verdicts` are those of our XDP program, if it is ours.
@@ -96,13 +111,17 @@ pub(crate) fn queue_counters(
             rx_fill_ring_empty_descs: kernel.rx_fill_ring_empty,
             tx_ring_empty_descs: kernel.tx_ring_empty,
         }),
-        xdp_verdicts: verdicts.map(|program| XdpVerdicts {
-            redirected_packets: program.redirected,
-            passed_filter_packets: program.passed_filter,
-            passed_neighbour_packets: program.passed_neighbour,
-            passed_unbound_packets: program.passed_unbound,
-            passed_malformed_packets: program.passed_malformed,
-        }),
+        xdp_verdicts: verdicts.map(xdp_verdicts),
+    }
+}
+
+fn xdp_verdicts(program: &ringside_xsk::QueueCounters) -> XdpVerdicts {
+    XdpVerdicts {
+        redirected_packets: program.redirected,
+        passed_filter_packets: program.passed_filter,
+        passed_neighbour_packets: program.passed_neighbour,
+        passed_unbound_packets: program.passed_unbound,
+        passed_malformed_packets: program.passed_malformed,
     }
 }
 

@@ -9,7 +9,7 @@ use ringside_netlab::testing::is_root;
 const MAX_LINES: usize = 8;
 
 /// What a busy machine or one whose clock nobody synchronises adds.
-const WRONG: [&str; 4] = ["asked for ", "sent late ", "order ", "clock "];
+const WRONG: [&str; 5] = ["not sent ", "asked for ", "sent late ", "order ", "clock "];
 
 /// The lines of the result. A busy machine adds a sentence that the result is invalid.
 fn screen(done: &Done) -> Vec<&str> {
@@ -110,6 +110,35 @@ fn senders_and_receivers_print_rate_and_loss() {
         "veth-b: native copy, 1 queue",
         &["received ", "lost           0 of 200 packets"],
     );
+}
+
+#[test]
+fn receivers_name_packets_of_queues_without_a_socket() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("screen-unbound", 2);
+    for more in ["", " -v"] {
+        let line = format!("rx {{}} -q 0 -m native --filter udp:29620{more}");
+        let receiver = start_receiver(&lab.b, &line);
+        for (queue, count) in [(0, 20), (1, 30)] {
+            let to = format!("--to {} -q {queue} --count {count}", lab.b.ipv4);
+            run(&lab.a, &format!("tx {{}} {to}")).good();
+        }
+        let text = receiver.interrupt().good().out;
+        let line = "up the stack   30 queue without a socket\n";
+        // The detailed text also has what the filter leaves to the kernel.
+        let is_named = match more {
+            "" => text.contains(line),
+            _ => text.contains("30 queue without a socket\n"),
+        };
+        assert!(is_named, "{text}");
+        assert_eq!(
+            text.contains("veth-b queue 1 without a socket: 30 went up the stack\n"),
+            more == " -v",
+            "{text}"
+        );
+    }
 }
 
 #[test]

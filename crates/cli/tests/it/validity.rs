@@ -101,6 +101,11 @@ fn a_changed_clock_source_makes_a_result_invalid() {
     let words = "the kernel changed its clock source from tsc to hpet";
     let text = unwrapped(&done.out);
     assert!(text.contains("INVALID: ") && text.contains(words), "{text}");
+    assert!(
+        done.out.ends_with("\nDetails: -v; all figures: --json\n"),
+        "{}",
+        done.out
+    );
     // A failure where it is asked for, with the whole result all the same.
     let done = run(" --json --require-valid");
     let message = done.bad();

@@ -74,7 +74,7 @@ pub struct RunResult {
     pub sender_lateness: Option<SenderLateness>,
     /// Deadlines, where packets were sent by cycle.
     pub cycle: Option<CycleResult>,
-    /// Counters of each queue.
+    /// Counters of each queue, also of those without a socket for which packets came.
     pub queues: Vec<QueueCounters>,
     /// What the CPUs did.
     pub cpus: Vec<CpuUse>,
@@ -380,7 +380,7 @@ pub struct QueueCounters {
     /// then, those for the host included.
     #[serde(default)]
     pub rx_starved: u64,
-    /// The kernel's counters of the socket; `None` where it is no AF_XDP socket.
+    /// The kernel's counters of the socket; `None` where there is no AF_XDP socket.
     pub xdp_statistics: Option<XdpStatistics>,
     /// What the XDP program did with the queue's packets; `None` where it is not ours.
     pub xdp_verdicts: Option<XdpVerdicts>,

@@ -4,9 +4,11 @@ use std::fmt::{self, Display, Write as _};
 use std::time::Duration;
 
 use ringside_measure::impair::{Pick, Settings, Spread, Unit};
+use ringside_measure::latency::Summary;
+use ringside_measure::pace::LATE_NS;
 use ringside_measure::schema::{ImpairResult, ImpairedDirection};
 
-use crate::output::{microseconds, packets};
+use crate::output::{microseconds, packets, tail};
 
 /// What was done in each direction.
 pub(crate) fn text(result: &ImpairResult) -> String {
@@ -17,11 +19,15 @@ pub(crate) fn text(result: &ImpairResult) -> String {
     out
 }
 
-/// The counts of each direction.
+/// The counts of each direction, and how late packets left if the path is not the one asked for.
 pub(crate) fn brief(result: &ImpairResult) -> String {
     let mut out = String::new();
     for direction in &result.directions {
         counts(&mut out, &format!("{} -> {}", direction.from, direction.to), direction);
+        let is_late = |late: &&Summary| late.p99_ns.unwrap_or(late.max_ns) > LATE_NS;
+        if let Some(late) = direction.late.as_ref().filter(is_late) {
+            _ = writeln!(out, "{:<14} {}", "left late by", tail(late));
+        }
     }
     out
 }

@@ -1,13 +1,11 @@
 //! Round trips without load and with it, for people.
 
-use std::fmt::Write as _;
-
 use comfy_table::{CellAlignment, Table, presets};
 use ringside_measure::compare::Ratio;
 use ringside_measure::latency::Summary;
 use ringside_measure::schema::{LoadCondition, LoadKind, UnderLoadResult};
 
-use crate::output::{count, wrapped};
+use crate::output::{count, packets, wrapped};
 
 /// The name of a condition.
 pub(crate) fn name(kind: LoadKind) -> &'static str {
@@ -49,38 +47,50 @@ pub(crate) fn responsiveness(condition: &LoadCondition) -> String {
     )
 }
 
-/// What loaded the path, what the link carried, and how fast it answered.
+/// What the link carried, and what of it was the load; `None` where neither is known.
 #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
-fn about(condition: &LoadCondition) -> String {
-    let packets = |number: u64| count(number as f64);
-    let mut text = format!(
-        "{}: {} round trips/min",
-        name(condition.kind),
-        responsiveness(condition)
-    );
+fn carried(condition: &LoadCondition) -> Option<String> {
+    let mut parts = Vec::new();
     if let (Some(sent), Some(received)) = (condition.link_tx_pps, condition.link_rx_pps) {
-        _ = write!(
-            text,
-            "; link sent {} packets/s, received {}",
+        parts.push(format!(
+            "link sent {} packets/s, received {}",
             count(sent),
             count(received)
-        );
-    }
-    if let Some(load) = &condition.load {
-        _ = write!(text, "; {load}");
+        ));
     }
     if let Some(sent) = condition.load_sent_packets {
-        _ = write!(text, ": {} sent", packets(sent));
+        let back = condition.load_received_packets;
+        let back = back.map_or(String::new(), |back| format!(", {} came back", packets(back)));
+        parts.push(format!("load: {} packets sent{back}", packets(sent)));
     }
-    if let Some(back) = condition.load_received_packets {
-        _ = write!(text, ", {} came back", packets(back));
-    }
-    text
+    (!parts.is_empty()).then(|| parts.join("; "))
 }
 
-/// A table of all conditions.
-#[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
+/// How fast the path answered, what the link carried, and what loaded it.
+fn about(condition: &LoadCondition) -> String {
+    let answered = format!("{} round trips/min", responsiveness(condition));
+    let parts = [Some(answered), carried(condition), condition.load.clone()];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    format!("{}: {}", name(condition.kind), parts.join("; "))
+}
+
+/// A table of all conditions, and whether there was a load.
 pub(crate) fn brief(result: &UnderLoadResult) -> String {
+    let mut text = table(result);
+    let loaded = result
+        .conditions
+        .iter()
+        .filter(|condition| condition.kind != LoadKind::Idle);
+    for condition in loaded {
+        if let Some(carried) = carried(condition) {
+            text.push_str(&wrapped(&format!("{}: {carried}", name(condition.kind)), "  "));
+        }
+    }
+    text + &wrapped(&legend(result), "  ")
+}
+
+#[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
+fn table(result: &UnderLoadResult) -> String {
     let mut grid = Table::new();
     grid.load_style(presets::ASCII_FULL_CONDENSED);
     grid.set_header([
@@ -123,32 +133,29 @@ pub(crate) fn brief(result: &UnderLoadResult) -> String {
 }
 
 /// A table of all conditions, and what is to be known about it.
-#[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
 pub(crate) fn text(result: &UnderLoadResult) -> String {
-    let mut text = brief(result);
+    let mut text = table(result);
     for condition in &result.conditions {
         text.push_str(&wrapped(&about(condition), "  "));
     }
-    _ = write!(
-        text,
-        "{}",
-        wrapped(
-            &format!(
-                "RTT from {}; {} rounds of {:.1} s each, in turn; x idle: medians of the turns, \
-                 paired by rounds. Round trips per minute: of the mean without the longest 5 %. - : too few samples.",
-                match result
-                    .conditions
-                    .iter()
-                    .any(|condition| condition.latency.corrected.is_some())
-                {
-                    true => "the intended sending",
-                    false => "the sending, without a schedule",
-                },
-                result.rounds,
-                result.turn_ns as f64 / 1e9
-            ),
-            "  "
-        )
+    let legend = format!(
+        "{} Round trips per minute: of the mean without the longest 5 %.",
+        legend(result)
     );
-    text
+    text + &wrapped(&legend, "  ")
+}
+
+#[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
+fn legend(result: &UnderLoadResult) -> String {
+    let is_corrected = |condition: &LoadCondition| condition.latency.corrected.is_some();
+    let from = match result.conditions.iter().any(is_corrected) {
+        true => "the intended sending",
+        false => "the sending, without a schedule",
+    };
+    format!(
+        "RTT from {from}; {} rounds of {:.1} s each, in turn; x idle: medians of the turns, paired \
+         by rounds. - : too few samples.",
+        result.rounds,
+        result.turn_ns as f64 / 1e9
+    )
 }

@@ -2,15 +2,18 @@
 
 use std::fmt::Write as _;
 
-use ringside_measure::schema::{ArrivalStamps, ClassReceived, ClassResult, ClassSent, ScheduleResult};
+use ringside_measure::schema::{ArrivalStamps, ClassReceived, ClassResult, ClassSent};
+use ringside_measure::schema::{ClockState, ScheduleResult};
 
 use crate::output::{microseconds, packets, tail};
 
 /// What was sent or came in a line for each class, and what is wrong with the clock.
 pub(crate) fn brief(result: &ScheduleResult) -> String {
     let mut out = String::new();
-    if result.clock_state.offset_ns.is_none() {
-        line(&mut out, "clock", "nobody knows how far it is off".to_owned());
+    let mut received = result.classes.iter().filter_map(|class| class.received.as_ref());
+    let is_timed = received.any(|received| received.latency.is_some());
+    if is_timed || result.clock_state.offset_ns.is_none() {
+        line(&mut out, "clock", clock(&result.clock_state));
     }
     left_out(&mut out, result);
     for class in &result.classes {
@@ -78,14 +81,7 @@ pub(crate) fn text(result: &ScheduleResult) -> String {
         "schedule",
         format!("every {} of CLOCK_TAI{vlan}{session}", us(result.cycle_ns)),
     );
-    let clock = &result.clock_state;
-    line(
-        "clock",
-        match (clock.offset_ns, &clock.by) {
-            (Some(offset), Some(by)) => format!("at most {} off, by {by}", us(offset)),
-            _ => "nobody knows how far it is off".to_owned(),
-        },
-    );
+    line("clock", clock(&result.clock_state));
     for qdisc in &result.qdiscs {
         line("qdisc", qdisc.clone());
     }
@@ -105,6 +101,13 @@ pub(crate) fn text(result: &ScheduleResult) -> String {
         one(&mut out, class);
     }
     out
+}
+
+fn clock(state: &ClockState) -> String {
+    match (state.offset_ns, &state.by) {
+        (Some(offset), Some(by)) => format!("at most {} off, by {by}", us(offset)),
+        _ => "nobody knows how far it is off".to_owned(),
+    }
 }
 
 // Writing to a string does not fail.
