@@ -7,6 +7,7 @@ pub(crate) mod grid;
 mod ledger;
 mod times;
 
+use std::collections::BTreeSet;
 use std::fmt::{Display, Write as _};
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -43,17 +44,25 @@ pub(crate) fn opened(verbose: bool, report: &PortReport) {
 
 fn brief_report(report: &PortReport) -> Vec<String> {
     let interface = &report.interface;
-    let mut lines = Vec::new();
+    let modes = report
+        .queues
+        .iter()
+        .map(|queue| (queue.queue, system::mode(queue.path)));
+    let mut first = brief::port(interface, &modes.collect::<Vec<_>>());
     if let Some(program) = &report.program {
         let filter = program.filter.as_ref();
         let filter = filter.map_or(String::new(), |filter| format!(", filter {filter}"));
-        lines.push(format!(
-            "{interface}: XDP program {} id {}, {}{filter}",
+        first += &format!(
+            "; XDP program {} id {}, {}{filter}",
             program.name, program.id, program.attached
-        ));
-        lines.extend(program.nic.as_ref().map(|nic| format!("  {nic}")));
+        );
     }
-    let settings = report.settings.iter().chain(&report.warnings);
+    let mut lines = vec![first];
+    let nic = report.program.as_ref().and_then(|program| program.nic.as_ref());
+    lines.extend(nic.map(|nic| format!("  {nic}")));
+    // The same for all queues mostly.
+    let notes: BTreeSet<&String> = report.queues.iter().flat_map(|queue| &queue.notes).collect();
+    let settings = report.settings.iter().chain(&report.warnings).chain(notes);
     lines.extend(settings.map(|line| format!("{interface}: {line}")));
     // Only where it was asked for, and the same for all queues.
     let asked = report.queues.first().and_then(|queue| queue.tx_metadata);

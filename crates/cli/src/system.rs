@@ -117,14 +117,17 @@ pub(crate) fn interface(interface: &Interface, state: &LinkState, report: Option
 
 /// The modes obtained.
 fn modes(report: &PortReport) -> Vec<QueueMode> {
-    let mode = |queue: &ringside_xsk::QueueReport| QueueMode {
-        queue: queue.queue,
-        mode: mode(queue.path),
-        reason: (!queue.notes.is_empty()).then(|| queue.notes.join("; ")),
-        umem: Some(queue.umem),
-        frames: Some(queue.frames),
-        frame_size_bytes: Some(queue.frame_size),
-        multi_buffer: Some(queue.multi_buffer),
+    let mode = |queue: &ringside_xsk::QueueReport| {
+        let reasons = [&queue.refused_modes[..], &queue.notes].concat();
+        QueueMode {
+            queue: queue.queue,
+            mode: mode(queue.path),
+            reason: (!reasons.is_empty()).then(|| reasons.join("; ")),
+            umem: Some(queue.umem),
+            frames: Some(queue.frames),
+            frame_size_bytes: Some(queue.frame_size),
+            multi_buffer: Some(queue.multi_buffer),
+        }
     };
     report.queues.iter().map(mode).collect()
 }

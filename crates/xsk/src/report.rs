@@ -53,7 +53,12 @@ pub struct QueueReport {
     pub busy_poll: Option<BusyPoll>,
     /// Packets that one wake-up call sends; none with zero-copy, where the driver decides.
     pub tx_budget: Option<u32>,
-    /// Why it is not better: modes that were refused, pages that could not be had.
+    /// Frames that wait for packets that the NIC receives for the host, where the queue only
+    /// transmits with zero-copy; 0 otherwise.
+    pub host_frames: u32,
+    /// Better modes, and why each was refused.
+    pub refused_modes: Vec<String>,
+    /// Options that were not obtained, and why: huge pages, the default number of frames.
     pub notes: Vec<String>,
 }
 
@@ -94,7 +99,14 @@ impl fmt::Display for QueueReport {
         if let Some(tx_metadata) = &self.tx_metadata {
             write!(f, "\n    TX metadata: {tx_metadata}")?;
         }
-        for note in &self.notes {
+        if self.host_frames != 0 {
+            let frames = self.host_frames;
+            write!(
+                f,
+                "\n    {frames} frames wait for packets that the NIC receives for the host"
+            )?;
+        }
+        for note in self.refused_modes.iter().chain(&self.notes) {
             write!(f, "\n    {note}")?;
         }
         Ok(())

@@ -5,9 +5,8 @@
 
 use ringside_measure::pace::LATE_NS;
 use ringside_measure::rate::Rates;
-use ringside_measure::schema::{
-    Document, FarEnd, Interface, LatencyResult, Operation, QueueCounters, QueueMode, RunResult,
-};
+use ringside_measure::schema::{Document, FarEnd, Interface, LatencyResult, Mode};
+use ringside_measure::schema::{Operation, QueueCounters, RunResult};
 
 use super::{Lines, checksums, count, cycle, departures, duration, known_to, ledger, link};
 use super::{mode_name, packets, tail};
@@ -55,14 +54,18 @@ pub(super) fn text(document: &Document, result: &RunResult) -> String {
 
 /// `eth0: native copy, 2 queues, 82-byte packets`
 pub(crate) fn header(interfaces: &[Interface], frame_bytes: Option<u64>) -> String {
-    let ports: Vec<String> = interfaces.iter().map(port).collect();
+    let ports: Vec<String> = interfaces.iter().map(interface).collect();
     let size = frame_bytes.map_or(String::new(), |bytes| format!(", {bytes}-byte packets"));
     format!("{}{size}", ports.join("; "))
 }
 
+fn interface(interface: &Interface) -> String {
+    let queues = interface.queues.iter().map(|queue| (queue.queue, queue.mode));
+    port(&interface.name, &queues.collect::<Vec<_>>())
+}
+
 /// `eth0: native copy, 2 queues`
-fn port(interface: &Interface) -> String {
-    let (name, queues) = (&interface.name, &interface.queues);
+pub(super) fn port(name: &str, queues: &[(u32, Mode)]) -> String {
     let number = |many: usize| {
         if many == 1 {
             "1 queue".to_owned()
@@ -70,15 +73,16 @@ fn port(interface: &Interface) -> String {
             format!("{many} queues")
         }
     };
-    let Some(first) = queues.first() else {
+    let Some(&(_, first)) = queues.first() else {
         return format!("{name}: packet socket");
     };
-    if queues.iter().all(|queue| queue.mode == first.mode) {
-        return format!("{name}: {}, {}", mode_name(first.mode), number(queues.len()));
+    if queues.iter().all(|&(_, mode)| mode == first) {
+        return format!("{name}: {}, {}", mode_name(first), number(queues.len()));
     }
-    let each = |queue: &QueueMode| format!("{} {}", queue.queue, mode_name(queue.mode));
-    let each: Vec<String> = queues.iter().map(each).collect();
-    format!("{name}: queues {}", each.join(", "))
+    let each = queues
+        .iter()
+        .map(|&(queue, mode)| format!("{queue} {}", mode_name(mode)));
+    format!("{name}: queues {}", each.collect::<Vec<_>>().join(", "))
 }
 
 /// Prints the round trip or the rates.
@@ -201,7 +205,7 @@ pub(crate) fn far_end(far: &FarEnd, counts: bool) -> String {
     let mut out = Lines::default();
     let ports: Vec<String> = match far.via.as_str() {
         "udp" => vec!["a UDP socket".to_owned()],
-        _ => far.interfaces.iter().map(port).collect(),
+        _ => far.interfaces.iter().map(interface).collect(),
     };
     out.pair("far end", ports.join("; "));
     let came = far.result.as_ref().map(|result| &result.packets);

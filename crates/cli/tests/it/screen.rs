@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::common::{Done, lab, run, start, start_receiver, wire};
-use ringside_netlab::testing::is_root;
+use crate::common::{Done, Running, lab, run, start, start_receiver, wire, words};
+use ringside_netlab::testing::{is_root, skip_unsupported};
 
 /// The most lines of a run in which nothing went wrong.
 const MAX_LINES: usize = 8;
@@ -57,6 +57,8 @@ fn ping_prints_mode_round_trip_and_loss() {
     let all = lines.len() + done.err.lines().count();
     assert!(all <= MAX_LINES, "{all} lines: {done:#?}");
     assert!(!done.err.contains("refused"), "{}", done.err);
+    let opened = "veth-a: native copy, 2 queues; XDP program ringside_xsk id ";
+    assert!(done.err.starts_with(opened), "{}", done.err);
 
     let done = run(&lab.a, &format!("{line} --rate 5000")).good();
     check(
@@ -98,6 +100,7 @@ fn senders_and_receivers_print_rate_and_loss() {
         &["sent ", "lost           0 of 100 packets"],
     );
     assert!(done.out.contains(" (100 packets in "), "{}", done.out);
+    assert!(done.err.starts_with("veth-a: copy, 1 queue\n"), "{}", done.err);
     let line = format!("tx {{}} --to {} --count 100 --cycle 1ms", lab.b.ipv4);
     check(
         &run(&lab.a, &line).good(),
@@ -139,6 +142,38 @@ fn receivers_name_packets_of_queues_without_a_socket() {
             "{text}"
         );
     }
+}
+
+#[test]
+fn options_that_were_not_obtained_are_named() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("screen-options", 2);
+    // Root with a limit has all frames of a user of its own, and no right to lock more.
+    let mut limited = lab.a.ns.command("setpriv");
+    limited.arg("--bounding-set=-all,+net_raw,+net_admin,+bpf,+perfmon");
+    limited.args([
+        "--inh-caps=-all",
+        &format!("--ruid={}", 70_000 + std::process::id() % 1_000_000),
+    ]);
+    limited
+        .args(["prlimit", "--memlock=5242880:5242880"])
+        .arg(env!("CARGO_BIN_EXE_ringside"))
+        .args(words(&lab.a, "rx {} -t 0.2 --wait poll"))
+        .env_remove("SSH_CONNECTION");
+    let done = Running::new(limited).end();
+    let note = "\nveth-a: 1024 frames instead of 4096, because RLIMIT_MEMLOCK is 5242880 bytes";
+    assert_eq!(done.err.matches(note).count(), 1, "{done:#?}");
+
+    let reserved = std::fs::read_to_string("/proc/sys/vm/nr_hugepages").unwrap();
+    if reserved.trim() != "0" {
+        return skip_unsupported("a kernel without reserved huge pages");
+    }
+    let done = run(&lab.a, "rx {} -t 0.2 --huge-pages");
+    let note = "\nveth-a: huge pages were asked for and could not be had (";
+    assert_eq!(done.err.matches(note).count(), 1, "{done:#?}");
+    assert!(!done.err.contains("zero-copy refused"), "{done:#?}");
 }
 
 #[test]

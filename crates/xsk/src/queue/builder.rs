@@ -305,20 +305,14 @@ pub(crate) fn finish(request: &Request<'_>, mut bound: Bound, path: Path, why: V
         ..
     } = request;
     let region = bound.umem.region();
-    let mut notes = why;
-    notes.extend(region.note().map(str::to_owned));
+    let mut notes: Vec<String> = region.note().map(str::to_owned).into_iter().collect();
     if path == Path::ZeroCopy
         && let Across::Told(told) = Across::of(&sizes.geometry, region)
     {
         notes.push(told);
     }
     // Those of a sibling are the first queue's.
-    if request.receives_for_host() && bound.pair.own().is_some() {
-        notes.push(format!(
-            "{} frames wait for packets that the NIC receives for the host",
-            sizes.fill_target
-        ));
-    }
+    let receives_for_host = request.receives_for_host() && bound.pair.own().is_some();
     let report = QueueReport {
         interface: interface.name().to_owned(),
         queue: *queue,
@@ -342,6 +336,8 @@ pub(crate) fn finish(request: &Request<'_>, mut bound: Bound, path: Path, why: V
         busy_poll: options.busy_poll,
         tx_budget: (path != Path::ZeroCopy && options.direction != Direction::Receive)
             .then(|| bound.tx_budget.unwrap_or(32)),
+        host_frames: if receives_for_host { sizes.fill_target } else { 0 },
+        refused_modes: why,
         notes,
     };
     Queue::new(

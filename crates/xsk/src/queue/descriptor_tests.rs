@@ -315,11 +315,8 @@ fn unaligned_on_normal_pages() {
             let next_best = Queue::builder(&lab.a.interface, case.from()).options(odd);
             let queue = lab.a.run(|| next_best.open()).expect("copies");
             assert_ne!(queue.report().path, Path::ZeroCopy);
-            let notes = &queue.report().notes;
-            assert!(
-                notes.iter().any(|note| note.contains("across the borders of pages")),
-                "{notes:?}"
-            );
+            let refused = queue.report().refused_modes.join("\n");
+            assert!(refused.contains("across the borders of pages"), "{refused}");
         } else {
             through(lab, case, odd, (1024, 64));
         }

@@ -439,9 +439,11 @@ fn the_report_tells_the_mode_and_why() {
     for (q, queue) in report.queues.iter().enumerate() {
         assert_eq!((queue.queue as usize, queue.path), (q, Path::NativeCopy));
         assert!(
-            queue.notes.iter().any(|note| note.contains("zero-copy refused")),
-            "{:?}",
-            queue.notes
+            queue
+                .refused_modes
+                .iter()
+                .any(|refused| refused.contains("zero-copy refused")),
+            "{queue:?}"
         );
     }
     let text = report.to_string();
@@ -503,7 +505,7 @@ fn the_ladder_ends_at_generic_and_says_why() {
     let mut port = with(Mode::Auto).unwrap();
     assert_eq!(port.report().queues[1].path, Path::Generic);
     assert_eq!(port.report().program.as_ref().unwrap().attached, "generic");
-    let notes = port.report().queues[1].notes.join("\n");
+    let notes = port.report().queues[1].refused_modes.join("\n");
     assert!(notes.contains("native") && notes.contains("MTU"), "{notes}");
     // And a packet as long as the MTU allows arrives.
     let mut tx = sender_of(&lab.a);

@@ -200,7 +200,7 @@ fn a_mode_that_was_refused_keeps_no_frames() {
     let open = || Port::builder(lab.b.interface.clone()).umem(&umem).open();
     let port = lab.b.run(open).expect("frames for both queues");
     assert_eq!(port.queues().len(), 2);
-    assert!(port.report().queues[1].notes[0].starts_with("zero-copy refused"));
+    assert!(port.report().queues[1].refused_modes[0].starts_with("zero-copy refused"));
     assert_eq!(umem.unclaimed(), 0);
     drop(port);
     assert_eq!(umem.unclaimed(), 1024);

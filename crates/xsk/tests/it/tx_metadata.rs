@@ -489,7 +489,7 @@ fn port_of(lab: &Lab) -> Port {
         .b
         .run(|| Port::builder(lab.b.interface.clone()).options(options).open())
         .expect("opens");
-    let notes = port.report().queues[0].notes.join(" ");
+    let notes = port.report().queues[0].refused_modes.join(" ");
     assert!(
         notes.contains("the kernel fills in checksums on copy paths only"),
         "{notes}"
