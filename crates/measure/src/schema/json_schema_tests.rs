@@ -45,28 +45,35 @@ fn schemas_are_those_of_the_types() {
 }
 
 /// Returns what a validator finds in documents.
-fn violations(schema: &str, documents: &[Value]) -> Result<(), String> {
-    static CALLS: AtomicU32 = AtomicU32::new(0);
-    let name = format!("ringside-json-{}-{}", process::id(), CALLS.fetch_add(1, Relaxed));
-    let folder = std::env::temp_dir().join(name);
-    fs::create_dir(&folder).unwrap();
-    let mut validate = Command::new(workspace("scripts/validate-json"));
-    validate.arg(workspace(&format!(
-        "crates/measure/schemas/{}.json",
-        schema.replace('/', "-")
-    )));
-    for (number, document) in documents.iter().enumerate() {
-        let path = folder.join(format!("{number}.json"));
-        fs::write(&path, document.to_string()).unwrap();
-        validate.arg(path);
-    }
-    let done = validate.output().expect("python3");
-    fs::remove_dir_all(&folder).unwrap();
+fn violations_in(schema: &str, paths: &[String]) -> Result<(), String> {
+    let name = format!("crates/measure/schemas/{}.json", schema.replace('/', "-"));
+    let done = Command::new(workspace("scripts/validate-json"))
+        .arg(workspace(&name))
+        .args(paths)
+        .output()
+        .expect("python3");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     match done.status.success() {
         true => Ok(()),
         false => Err(text(&done.stdout) + &text(&done.stderr)),
     }
+}
+
+/// As [`violations_in`], of documents that are in no file.
+fn violations(schema: &str, documents: &[Value]) -> Result<(), String> {
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+    let name = format!("ringside-json-{}-{}", process::id(), CALLS.fetch_add(1, Relaxed));
+    let folder = std::env::temp_dir().join(name);
+    fs::create_dir(&folder).unwrap();
+    let mut paths = Vec::new();
+    for (number, document) in documents.iter().enumerate() {
+        let path = format!("{}/{number}.json", folder.display());
+        fs::write(&path, document.to_string()).unwrap();
+        paths.push(path);
+    }
+    let found = violations_in(schema, &paths);
+    fs::remove_dir_all(&folder).unwrap();
+    found
 }
 
 #[test]
@@ -89,6 +96,38 @@ fn every_example_conforms_to_the_schema() {
     violations(super::SCHEMA, &documents).unwrap();
     let snapshot = serde_json::to_value(live::tests::snapshot()).unwrap();
     violations(live::SCHEMA, &[snapshot]).unwrap();
+}
+
+/// Those of the documentation, and those that tests of reports read.
+#[test]
+fn recorded_results_conform_to_the_schema() {
+    let folders = ["docs/lab", "crates/cli/tests/it/report", "crates/measure/src/schema"];
+    let files = folders
+        .iter()
+        .flat_map(|folder| fs::read_dir(workspace(folder)).unwrap());
+    let mut recorded = Vec::new();
+    for file in files {
+        let path = file.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "json") {
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        let value: Value = serde_json::from_str(&text).unwrap();
+        if value["schema"] != super::SCHEMA {
+            continue;
+        }
+        if std::env::var(WRITE).as_deref() == Ok("write") {
+            let document: Document = serde_json::from_value(value.clone()).unwrap();
+            // With fields that are new.
+            let written = serde_json::to_value(&document).unwrap();
+            if written != value {
+                fs::write(&path, serde_json::to_string_pretty(&document).unwrap() + "\n").unwrap();
+            }
+        }
+        recorded.push(path.to_str().unwrap().to_owned());
+    }
+    assert!(recorded.len() > 20, "{recorded:?}");
+    violations_in(super::SCHEMA, &recorded).unwrap();
 }
 
 #[test]
