@@ -205,6 +205,35 @@ pub(crate) fn lookup_batch(
     Ok(count as usize)
 }
 
+/// Writes entries of a hash, of which `keys` and `values` have the same number. Returns how many
+/// are written, and why the one behind them is not. (libbpf-rs does not say how many.)
+pub(crate) fn update_batch(map: &MapHandle, keys: &[u8], values: &[u8]) -> (usize, io::Result<()>) {
+    let count_of = |bytes: &[u8], len: u32| bytes.len().checked_div(len as usize).unwrap_or(0);
+    let all = count_of(keys, map.key_size()).min(count_of(values, map.value_size()));
+    let mut count = u32::try_from(all).unwrap_or(u32::MAX);
+    // SAFETY: the descriptor is open for as long as the borrow lives. The kernel reads at most
+    // `count` entries of `keys` and `values`, which are there, of the sizes that it reported when
+    // the handle was made. It writes to `count`, which lives until the call is over. Null stands
+    // for no options.
+    let error = unsafe {
+        libbpf_sys::bpf_map_update_batch(
+            map.as_fd().as_raw_fd(),
+            keys.as_ptr().cast(),
+            values.as_ptr().cast(),
+            &raw mut count,
+            ptr::null(),
+        )
+    };
+    // Before it has written any, the kernel may refuse a call without a count.
+    let ended = check(error);
+    let written = if ended.is_err() && count as usize >= all {
+        0
+    } else {
+        count as usize
+    };
+    (written, ended)
+}
+
 /// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/asm-generic/errno-base.h>
 const ENOENT: i32 = 2;
 const ENODEV: i32 = 19;

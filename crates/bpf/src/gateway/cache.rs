@@ -53,38 +53,53 @@ impl<K: Entry, V: Entry> Cache<K, V> {
     /// [`Error::Map`] if the kernel refuses it for another reason than too little room, such as
     /// `ENOMEM`: it has no memory for another entry. Some entries may be there then.
     pub fn put(&self, entries: &[(K, V)]) -> Result<usize> {
+        Ok(entries.len() - self.put_once(entries)?.len())
+    }
+
+    /// Does the same as [`put`](Self::put), and returns which entries there was no room for. Each
+    /// entry is written at most once: packets change one as soon as it is there.
+    ///
+    /// # Errors
+    ///
+    /// As [`put`](Self::put).
+    pub fn put_once(&self, entries: &[(K, V)]) -> Result<Vec<usize>> {
         let failed = self.failed("writing");
-        let mut done = 0;
+        let mut refused = Vec::new();
         let (mut keys, mut values) = (Vec::new(), Vec::new());
-        for chunk in entries.chunks(BATCH) {
+        for (number, chunk) in entries.chunks(BATCH).enumerate() {
             keys.clear();
             values.clear();
             for (key, value) in chunk {
                 key.write(&mut keys);
                 value.write(&mut values);
             }
-            let count = u32::try_from(chunk.len()).unwrap_or(u32::MAX);
-            let put = self
-                .map
-                .update_batch(&keys, &values, count, MapFlags::ANY, MapFlags::ANY);
-            match put.map_err(|error| load::os_error(&error)) {
-                Ok(()) => done += chunk.len(),
-                // It ended at the first that was one too many, or before the kernel had the memory
-                // for the next one at hand. Some of the others may be there already.
-                Err(error) if is_full(&error) || is_out_of_memory(&error) => {
-                    for (key, value) in keys.chunks(K::LEN).zip(values.chunks(V::LEN)) {
-                        let put = self.map.update(key, value, MapFlags::ANY);
-                        match put.map_err(|error| load::os_error(&error)) {
-                            Ok(()) => done += 1,
-                            Err(error) if is_full(&error) => {}
-                            Err(error) => return Err(failed(error)),
-                        }
+            let mut done = 0;
+            while done < chunk.len() {
+                let (keys, values) = (&keys[done * K::LEN..], &values[done * V::LEN..]);
+                let (more, mut ended) = sys::update_batch(&self.map, keys, values);
+                done += more;
+                if ended.as_ref().is_err_and(is_out_of_memory) {
+                    // Before the kernel had the memory for it at hand.
+                    let (key, value) = (&keys[more * K::LEN..][..K::LEN], &values[more * V::LEN..][..V::LEN]);
+                    let put = self.map.update(key, value, MapFlags::ANY);
+                    ended = put.map_err(|error| load::os_error(&error));
+                    if ended.is_ok() {
+                        done += 1;
+                        continue;
                     }
                 }
-                Err(error) => return Err(failed(error)),
+                match ended {
+                    Ok(()) => break,
+                    // It ended at this one, and others may be there already: they are replaced.
+                    Err(error) if is_full(&error) => {
+                        refused.push(number * BATCH + done);
+                        done += 1;
+                    }
+                    Err(error) => return Err(failed(error)),
+                }
             }
         }
-        Ok(done)
+        Ok(refused)
     }
 
     /// What is there under a key; None if nothing is.

@@ -7,18 +7,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ringside_bpf::gateway::{
-    CachedNeighbor, GatewayConfig, GatewayPort, GatewayProgram, NeighborKey, Outcome, Sizes, SlowCause, TableHand,
+    CachedConnection, CachedNeighbor, GatewayConfig, GatewayPort, GatewayProgram, NeighborKey, Outcome, Sizes,
+    SlowCause, TableHand,
 };
 use ringside_bpf::{Error, Verdict, dry_run};
 
 use ringside_gateway_core::table::Encapsulation;
 use ringside_gateway_core::testing::corpus::{VNI, gateway, host, mac as mac_of, tenant};
 use ringside_gateway_core::testing::{Sent, tenant_udp};
-use ringside_wire::MacAddr;
+use ringside_wire::{MacAddr, Protocol};
 use rustix::net::{AddressFamily, SocketType, socket};
 
 use crate::common::privileged;
 use crate::gateway::bed::{Bed, SIZES, Wanted, in_namespace, key, neighbor};
+use crate::gateway::connections::{alive, connection};
 use crate::gateway::fixtures::udp;
 
 fn many(count: u32) -> Vec<(NeighborKey, CachedNeighbor)> {
@@ -159,6 +161,33 @@ fn a_full_cache_refuses_and_forgets_nothing() {
     assert_eq!(there.len(), 1500);
     assert_eq!(put, 1500);
     assert!(entries[..1000].iter().all(|(key, _)| there.contains_key(key)));
+}
+
+/// Those behind that are there already are replaced.
+#[test]
+fn a_full_cache_of_connections_names_what_it_refuses() {
+    if !privileged() {
+        return;
+    }
+    let sizes = Sizes {
+        connections: 1500,
+        ..SIZES
+    };
+    let program = GatewayProgram::load(sizes).unwrap();
+    let named = |number: u16, name| {
+        let key = connection(false, Protocol::TCP, [1 + number, 53]);
+        (key, CachedConnection { name, ..alive() })
+    };
+    let before: Vec<_> = (2000..2100).map(|number| named(number, 1)).collect();
+    assert_eq!(program.connections().put_once(&before).unwrap(), [0; 0]);
+    let entries: Vec<_> = (0..3000).map(|number| named(number, 2)).collect();
+    let refused = program.connections().put_once(&entries).unwrap();
+    let expected: Vec<_> = (1400..2000).chain(2100..3000).collect();
+    assert_eq!(refused, expected);
+    let mut there = 0;
+    let count = |_, value: CachedConnection| there += usize::from(value.name == 2);
+    program.connections().for_each(count).unwrap();
+    assert_eq!(there, 1500);
 }
 
 /// Full to the last place, as a hash alone would not be.
