@@ -61,7 +61,9 @@ fn measure_connections(
         ip: tenants[0],
     };
     program.neighbors().put(&[bound, (sender, entry(0, macs[0].0).1)]);
-    program.policies().put(&[(PolicySlot::of(VNI), PolicySince(1))])?;
+    program
+        .policies()
+        .put(&[(PolicySlot::of(VNI), PolicySince::first(1))])?;
     let side = TcpSide {
         end: 0,
         limit: 64_000,
@@ -69,7 +71,8 @@ fn measure_connections(
         scale: 0,
     };
     let followed = TcpNumbers {
-        exact_from: 0,
+        since: 1,
+        settled: true,
         sides: [side; 2],
     };
     let mut segment = [0; tcp::Header::MOST];
@@ -110,7 +113,7 @@ fn measure_connections(
         }
     }
     let [udp, tcp, followed] = &rounds;
-    let ratio = ratio(followed, tcp)?;
+    let ratio = ratio(tcp, followed)?;
     println!(
         "of a connection: UDP {:.1} ns, TCP {:.1} ns, followed {:.1} ns: {:.3} ({:.3} to {:.3}) times as much",
         figure(udp)?.median,

@@ -34,6 +34,7 @@ mod table;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 
 use libbpf_rs::libbpf_sys::BPF_F_NO_PREALLOC;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
@@ -44,8 +45,8 @@ pub use self::config::{Drops, GatewayConfig, GatewayPort, Sampling};
 pub use self::flows::{FlowSample, Flows};
 use self::layout::CONFIG_SLOTS;
 pub use self::layout::{
-    CachedConnection, CachedNeighbor, ConnectionKey, Lease, NeighborKey, PolicySince, PolicySlot, TcpNumbers, TcpSide,
-    Tunnel,
+    Amendment, CachedConnection, CachedNeighbor, ConnectionKey, Lease, NeighborKey, PolicySince, PolicySlot,
+    TcpNumbers, TcpSide, Tunnel,
 };
 pub use self::losses::Losses;
 pub use self::outcome::{Outcome, SlowCause};
@@ -55,7 +56,7 @@ pub use self::samples::{Sample, Samples};
 use self::table::Shape;
 pub(crate) use self::table::Slot;
 pub use self::table::{NeighborTable, TableHand};
-use crate::attach::{self, Link, XdpMode};
+use crate::attach::{self, Link, Verdict, XdpMode};
 use crate::error::{Error, Result};
 use crate::load;
 use crate::skel::gateway::GatewaySkelBuilder;
@@ -69,7 +70,7 @@ pub const MOST_OPTIONS: usize = layout::MOST_OPTIONS;
 const MOST_PORTS: u32 = 16;
 
 /// Capacities of the program's maps. A neighbour takes 90 bytes from the start. A connection takes
-/// 16 to 32 bytes from the start and 168 more while it is in the cache.
+/// 16 to 32 bytes from the start and 184 more while it is in the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
     /// Neighbours in the cache, 1 or more.
@@ -95,6 +96,8 @@ pub struct Counter {
 #[derive(Debug)]
 pub struct GatewayProgram {
     program: OwnedFd,
+    /// Runs on an [`Amendment`].
+    amend: OwnedFd,
     maps: Maps,
     sizes: Sizes,
 }
@@ -102,7 +105,7 @@ pub struct GatewayProgram {
 #[derive(Debug)]
 struct Maps {
     neighbors: NeighborTable,
-    connections: Cache<ConnectionKey, CachedConnection>,
+    connections: Arc<Cache<ConnectionKey, CachedConnection>>,
     policies: Cache<PolicySlot, PolicySince>,
     configs: MapHandle,
     lease: MapHandle,
@@ -119,7 +122,7 @@ impl Maps {
     fn by_name(shape: Shape, map: impl Fn(&'static str) -> Result<MapHandle>) -> Result<Self> {
         Ok(Self {
             neighbors: NeighborTable::open(map("neighbors")?, shape)?,
-            connections: Cache::new("connections", map("connections")?),
+            connections: Arc::new(Cache::new("connections", map("connections")?)),
             policies: Cache::new("policies", map("policies")?),
             configs: map("configs")?,
             lease: map("lease")?,
@@ -228,6 +231,7 @@ impl GatewayProgram {
         })?;
         Ok(Self {
             program: load::own(NAME, &skel.progs.ringside_gateway)?,
+            amend: load::own(NAME, &skel.progs.ringside_gateway_amend)?,
             sizes: Sizes::of(&maps),
             maps,
         })
@@ -437,10 +441,30 @@ impl GatewayProgram {
         &self.maps.neighbors
     }
 
-    /// Connections that were allowed. Who tracks them learns here which of them are alive.
+    /// Connections that were allowed. Who tracks them learns here which of them are alive. They
+    /// outlive this program: one [with more room](Self::with_room) has the same.
     #[must_use]
-    pub fn connections(&self) -> &Cache<ConnectionKey, CachedConnection> {
+    pub fn connections(&self) -> &Arc<Cache<ConnectionKey, CachedConnection>> {
         &self.maps.connections
+    }
+
+    /// Changes a connection while packets of it pass. False if it is not there, or has another
+    /// [`name`](CachedConnection::name).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Run`] if the kernel refuses it.
+    pub fn amend(&self, key: &ConnectionKey, name: u64, wanted: Amendment) -> Result<bool> {
+        let run = sys::TestRun {
+            packet: &wanted.bytes(key, name),
+            repeat: 1,
+            ..Default::default()
+        };
+        let ran = sys::test_run(self.amend.as_fd(), run).map_err(|source| Error::Run {
+            what: format!("a change of a connection: {wanted:?}"),
+            source,
+        })?;
+        Ok(Verdict::from(ran.value) == Verdict::Pass)
     }
 
     /// Since when the rules of networks are as they are. Connections that were put with a lower

@@ -17,12 +17,14 @@
 //! the lock, which [`Conntrack::look_ahead`] does to fetch them for a whole burst.
 //!
 //! # What the fast path does not show
-//! Packets of a connection that [`Conntrack::hand_over`] gave to the fast path are not seen here any more. Numbers of TCP
-//! are not checked here from then on: the fast path goes on from [`Conntrack::said`], also with
-//! segments that it sends up, and a connection of which it cannot read all is let go. It has to
+//! Packets of a connection that [`Conntrack::hand_over`] gave to the fast path are not seen here
+//! any more. Numbers of TCP are not checked here from then on: the fast path goes on from what both
+//! sides have said ([`Conntrack::hand_over_with_numbers`]), also with segments that it sends up,
+//! and a connection of which it cannot read all is let go. It has to
 //! - send up TCP segments with SYN, FIN or RST, all fragments, all ICMP but echoes, and what answers
 //!   a connection that is [`State::is_one_way`];
-//! - let go of what is handed over when a packet of it passes here with [`Passed::let_go`], or when the policy's generation
+//! - let go of what is handed over when a packet of it passes here with [`Passed::let_go`], before
+//!   that packet is sent on, or when the policy's generation
 //!   or the profile of one of its addresses is another than it was;
 //! - say by [`Conntrack::touch`] what it has sent on lately, more often than the shortest time-out of
 //!   a connection that it has (30 s of unreplied UDP, unless limits say otherwise) and than
@@ -168,6 +170,10 @@ pub struct Conntrack {
     /// Of those in the fast path, how many are [`State::is_brief`], and how many may be.
     brief: AtomicU32,
     most_brief: AtomicU32,
+    /// Those that have ended while they were in the fast path, and how many of these are not any
+    /// more.
+    lingering: AtomicU64,
+    let_go: AtomicU64,
 }
 
 impl Conntrack {
@@ -205,6 +211,8 @@ impl Conntrack {
             moving: Moving::new(),
             brief: AtomicU32::new(0),
             most_brief: AtomicU32::new(0),
+            lingering: AtomicU64::new(0),
+            let_go: AtomicU64::new(0),
             limits,
         };
         conntrack.set_timeouts(&conntrack.limits.timeouts);
@@ -462,6 +470,9 @@ impl Conntrack {
     fn end(&self, part: &mut Part<'_>, slot: u32, entry: &Entry, why: End) {
         let Entry { key, state, .. } = entry;
         self.count_brief(entry.is_carried_brief(), false);
+        if entry.is_followed() && why != End::Replaced {
+            self.expect_lingering();
+        }
         part.remove(slot, *state, key.hash(&self.random));
         self.tenants.leave(key.vni());
         self.total.fetch_sub(1, Ordering::Relaxed);

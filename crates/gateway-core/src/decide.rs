@@ -240,7 +240,8 @@ impl Decider {
         self.look_up().next(now, in_port, frame)
     }
 
-    /// What the fast path may take over, if the packet that was decided about last is sent on.
+    /// What the fast path may take over, if the packet that was decided about last is sent on. A
+    /// connection that [has ended](Cacheable::Ended) has, whatever the decision is.
     #[must_use]
     pub fn cacheable(&self) -> Cacheable {
         match self.handed {
@@ -383,8 +384,11 @@ impl Decider {
         let cache = self
             .judge(now, frame.bytes(), packet, flow, (receiver, sender))
             .map_err(drop)?;
+        // What has ended has ended, also if this packet is not sent on.
+        let ended = cache.of_worker(false);
+        self.handed = Handed::Other(ended);
         let (Some(host_mac), Some(port)) = (host.mac, self.settings.port_to(&host)) else {
-            return Ok((Decision::Wait(receiver.host), Cacheable::Nothing));
+            return Ok((Decision::Wait(receiver.host), ended));
         };
         let route = self
             .route(packet, frame.bytes(), &host, (port, host_mac))
@@ -520,7 +524,8 @@ impl Burst<'_> {
         }
     }
 
-    /// What the fast path may take over, if the packet that was decided about last is sent on.
+    /// What the fast path may take over, if the packet that was decided about last is sent on. A
+    /// connection that [has ended](Cacheable::Ended) has, whatever the decision is.
     #[must_use]
     pub fn cacheable(&self) -> Cacheable {
         self.decider.cacheable()

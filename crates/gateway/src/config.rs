@@ -68,7 +68,7 @@
 //! geneve-port = 6081
 //! geneve-options = ["0102:80"] # class and type, hexadecimal, of options that may be critical
 //! source-check = false         # drop what does not come from where its sender lives
-//! check-windows = false        # experimental: the fast path checks numbers of TCP
+//! check-windows = false        # the fast path checks numbers of TCP; not with kind = "etcd"
 //! derive-source-port = false   # the outer UDP source port follows from the tenant's flow
 //! errors-per-second = 100      # ICMP errors, of each worker to each network
 //! cached-neighbors = 1000000   # in the fast path; by default what 1/64 of the memory holds
@@ -308,8 +308,14 @@ impl Config {
         let limits = check.limits(&file.connections);
         let tenants = check.tenants(&file.connections.tenants);
         let etcd = file.store.etcd(&mut check, migrates);
-        let path = file.path.checked(&mut check, limits.connections);
         let is_shared = file.store.kind == store::Kind::Etcd;
+        check.that(!(is_shared && file.path.check_windows), || {
+            "path.check-windows: true is not possible with store.kind = \"etcd\": other gateways \
+             may forward some packets of a connection, and its next packets would be dropped \
+             here; set it to false"
+                .to_owned()
+        });
+        let path = file.path.checked(&mut check, limits.connections);
         let stays = path.as_ref().is_some_and(|path| path.pins.is_some());
         let silence = file.store.silence_ms();
         // As [store.etcd], it may be there before the truth is.

@@ -161,6 +161,11 @@ impl Told {
         u128::from(since) >= STUCK.as_nanos()
     }
 
+    /// It has not come round for so long that it may have packets that are nearly a second old.
+    fn is_held_up(&self, now: u64) -> bool {
+        now.saturating_sub(self.seen.load(Ordering::Relaxed)) >= connections::SETTLED / 2
+    }
+
     fn measure(&self, since: Duration) {
         let busy = self.counters.read().busy;
         let more = u128::from(busy - self.busy.swap(busy, Ordering::Relaxed));
@@ -203,12 +208,11 @@ impl XdpPath {
         let (config, settings) = configure(options, &ports, state, epoch);
         let mut cache = Cache::new(Arc::clone(&program), config, tables, options.fast);
         cache.handed.check_windows = options.check_windows;
+        cache.handed.first_epoch = epoch;
         let mut restored = 0;
         let resolved = if adopted {
-            restored = connections::restore(&program, tables, epoch)?;
-            if !options.check_windows {
-                connections::stop_checking(&program)?;
-            }
+            restored = connections::restore(&program, tables, true, epoch)?;
+            connections::forget_numbers(&program, options.check_windows)?;
             cache.adopt(tables)?
         } else if held.is_some() {
             resolver::resolve_known(tables, &ports)
@@ -218,7 +222,7 @@ impl XdpPath {
         };
         if let Some(before) = before {
             // That goes on until ours takes its place. Who is open is handed over anew with its next packet.
-            restored = connections::restore(&before, tables, epoch)?;
+            restored = connections::restore(&before, tables, false, epoch)?;
         }
         goes_on_meanwhile();
         cache.police_all()?;

@@ -234,4 +234,15 @@ int ringside_gateway(struct xdp_md *ctx)
 	return long_way(ctx, config);
 }
 
+/* Run by the owner on a `struct amendment`; XDP_PASS: done. It is never attached. */
+SEC("xdp")
+int ringside_gateway_amend(struct xdp_md *ctx)
+{
+	struct amendment wanted;
+
+	if (bpf_xdp_load_bytes(ctx, 0, &wanted, sizeof(wanted)))
+		return XDP_ABORTED;
+	return amend(&wanted) ? XDP_PASS : XDP_DROP;
+}
+
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::{NonZeroU16, NonZeroU32};
 
 /// Counted up with each change of what is here: `GATEWAY_LAYOUT`.
-pub(super) const LAYOUT: u32 = 13;
+pub(super) const LAYOUT: u32 = 14;
 
 /// What there can be of each in the settings.
 pub(super) const MOST_PORTS: usize = 16;
@@ -134,9 +134,12 @@ pub struct CachedConnection {
 /// What the ends of a TCP connection have said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TcpNumbers {
-    /// Until then segments and acknowledgments may be up to 16 MiB ahead of these numbers, because
-    /// workers may have sent some on: CLOCK_MONOTONIC in nanoseconds.
-    pub exact_from: u64,
+    /// Since which generation they follow each segment. The program checks nothing by numbers that
+    /// are older than [`PolicySince::followed_since`].
+    pub since: u64,
+    /// False while workers may still have segments that are not in these numbers: segments that are
+    /// ahead pass, and move no bounds. See [`Amendment`].
+    pub settled: bool,
     /// Of the lower and of the higher end of the key.
     pub sides: [TcpSide; 2],
 }
@@ -176,10 +179,110 @@ impl PolicySlot {
     }
 }
 
-/// Since which generation the rules of networks, and what they are bound to, are as they are. 0: nothing is bound to any of their
-/// addresses.
+/// Since which generations the fast path takes connections of networks as they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PolicySince(pub u64);
+pub struct PolicySince {
+    /// The rules, and what they are bound to, are as they are. 0: nothing is bound to any address.
+    pub since: u64,
+    /// The program follows the numbers of TCP without a gap.
+    pub followed_since: u64,
+}
+
+impl PolicySince {
+    /// Nothing is bound to any address.
+    pub const NONE: Self = Self::first(0);
+
+    /// Returns that rules are bound from a generation on, and were not before.
+    #[must_use]
+    pub const fn first(generation: u64) -> Self {
+        Self {
+            since: generation,
+            followed_since: generation,
+        }
+    }
+
+    /// Returns what follows when rules change in a generation: numbers are followed on.
+    #[must_use]
+    pub const fn then(self, generation: u64) -> Self {
+        match self.since {
+            0 => Self::first(generation),
+            _ => Self {
+                since: generation,
+                ..self
+            },
+        }
+    }
+}
+
+/// A change of a connection in the cache that keeps what packets change at the same time.
+///
+/// Numbers of a connection that workers had are settled in two steps. [`Merge`](Self::Merge) adds
+/// what workers have followed since it was put. Then each segment that fits is within the numbers.
+/// [`Settle`](Self::Settle) follows when no packet is under way that came before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Amendment {
+    /// It was allowed again.
+    Renew {
+        /// [`CachedConnection::name`] from now on.
+        name: u64,
+        /// [`CachedConnection::generation`].
+        generation: u64,
+        /// [`CachedConnection::seen`], if it is later than what is there.
+        seen: u64,
+        /// [`CachedConnection::idle_ms`].
+        idle_ms: u32,
+    },
+    /// Both ends have said this, too.
+    Merge([TcpSide; 2]),
+    /// From now on segments that are ahead are dropped. If some were, and what they said is not
+    /// within the numbers by now, these are forgotten.
+    Settle,
+    /// The numbers are not known any more: the program checks nothing.
+    Forget,
+}
+
+impl Amendment {
+    const LEN: usize = 112;
+
+    /// Returns what the program is run on.
+    pub(super) fn bytes(self, key: &ConnectionKey, name: u64) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(Self::LEN);
+        key.write(&mut bytes);
+        let flags: u32 = match self {
+            Self::Renew { .. } => 1,
+            Self::Merge(_) => 2,
+            Self::Settle => 4,
+            Self::Forget => 8,
+        };
+        bytes.extend(flags.to_ne_bytes());
+        bytes.extend(name.to_ne_bytes());
+        match self {
+            Self::Renew {
+                name,
+                generation,
+                seen,
+                idle_ms,
+            } => {
+                bytes.extend(generation.to_ne_bytes());
+                bytes.extend(seen.to_ne_bytes());
+                bytes.extend(name.to_ne_bytes());
+                bytes.extend(idle_ms.to_ne_bytes());
+            }
+            Self::Merge(sides) => {
+                bytes.extend([0; 28]);
+                for side in sides {
+                    bytes.extend(side.end.to_ne_bytes());
+                    bytes.extend(side.limit.to_ne_bytes());
+                    bytes.extend(side.window.to_ne_bytes());
+                    bytes.extend([0; 2]);
+                }
+            }
+            Self::Settle | Self::Forget => {}
+        }
+        bytes.resize(Self::LEN, 0);
+        bytes
+    }
+}
 
 /// How long the data path goes on without its owner. Times are CLOCK_MONOTONIC in nanoseconds. It stays as it is in every
 /// layout: a process of another version tells the program that it is about to replace to go on.
@@ -346,24 +449,28 @@ impl Entry for ConnectionKey {
     }
 }
 
-const FROM_HIGH: u8 = 1;
-const ONE_WAY: u8 = 2;
-const NUMBERED: u8 = 4;
+const FROM_HIGH: u32 = 1;
+const ONE_WAY: u32 = 2;
+const NUMBERED: u32 = 4;
+const UNSETTLED: u32 = 8;
 
 impl Entry for CachedConnection {
-    const LEN: usize = 64;
+    const LEN: usize = 80;
 
     fn write(&self, bytes: &mut Vec<u8>) {
         let from_higher = if self.from_higher { FROM_HIGH } else { 0 };
         let one_way = if self.one_way { ONE_WAY } else { 0 };
+        let numbered = match self.numbers {
+            None => 0,
+            Some(TcpNumbers { settled: true, .. }) => NUMBERED,
+            Some(TcpNumbers { settled: false, .. }) => NUMBERED | UNSETTLED,
+        };
         bytes.extend(self.generation.to_ne_bytes());
         bytes.extend(self.seen.to_ne_bytes());
         bytes.extend(self.name.to_ne_bytes());
         bytes.extend(self.idle_ms.to_ne_bytes());
-        let numbered = if self.numbers.is_some() { NUMBERED } else { 0 };
-        bytes.extend([from_higher | one_way | numbered, 0, 0, 0]);
-        let exact_from = self.numbers.map_or(0, |numbers| numbers.exact_from);
-        bytes.extend(exact_from.to_ne_bytes());
+        bytes.extend((from_higher | one_way | numbered).to_ne_bytes());
+        bytes.extend(self.numbers.map_or(0, |numbers| numbers.since).to_ne_bytes());
         for number in 0..2 {
             let side = self.numbers.map(|numbers| numbers.sides[number]);
             bytes.extend(side.map_or([0; TcpSide::LEN], TcpSide::bytes));
@@ -371,7 +478,7 @@ impl Entry for CachedConnection {
     }
 
     fn read(bytes: &[u8]) -> Option<Self> {
-        let flags = *bytes.get(28)?;
+        let flags = word(bytes, 28)?;
         Some(Self {
             generation: long(bytes, 0)?,
             seen: long(bytes, 8)?,
@@ -382,8 +489,9 @@ impl Entry for CachedConnection {
             numbers: match flags & NUMBERED {
                 0 => None,
                 _ => Some(TcpNumbers {
-                    exact_from: long(bytes, 32)?,
-                    sides: [TcpSide::read(bytes, 40)?, TcpSide::read(bytes, 52)?],
+                    since: long(bytes, 32)?,
+                    settled: flags & UNSETTLED == 0,
+                    sides: [TcpSide::read(bytes, 40)?, TcpSide::read(bytes, 60)?],
                 }),
             },
         })
@@ -391,14 +499,17 @@ impl Entry for CachedConnection {
 }
 
 impl TcpSide {
-    const LEN: usize = 12;
+    const LEN: usize = 20;
 
+    /// Nothing was ahead yet.
     fn bytes(self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
-        bytes[..4].copy_from_slice(&self.end.to_ne_bytes());
-        bytes[4..8].copy_from_slice(&self.limit.to_ne_bytes());
-        bytes[8..10].copy_from_slice(&self.window.to_ne_bytes());
-        bytes[10] = self.scale;
+        for at in [0, 8] {
+            bytes[at..at + 4].copy_from_slice(&self.end.to_ne_bytes());
+            bytes[at + 4..at + 8].copy_from_slice(&self.limit.to_ne_bytes());
+        }
+        bytes[16..18].copy_from_slice(&self.window.to_ne_bytes());
+        bytes[18] = self.scale;
         bytes
     }
 
@@ -443,14 +554,18 @@ impl Entry for Lease {
 }
 
 impl Entry for PolicySince {
-    const LEN: usize = 8;
+    const LEN: usize = 16;
 
     fn write(&self, bytes: &mut Vec<u8>) {
-        bytes.extend(self.0.to_ne_bytes());
+        bytes.extend(self.since.to_ne_bytes());
+        bytes.extend(self.followed_since.to_ne_bytes());
     }
 
     fn read(bytes: &[u8]) -> Option<Self> {
-        long(bytes, 0).map(Self)
+        Some(Self {
+            since: long(bytes, 0)?,
+            followed_since: long(bytes, 8)?,
+        })
     }
 }
 

@@ -93,12 +93,13 @@ fn what_is_written_is_read_back() {
         from_higher: false,
         one_way: false,
         numbers: Some(TcpNumbers {
-            exact_from: u64::MAX,
+            since: u64::MAX,
+            settled: false,
             sides: [side(1), side(u32::MAX)],
         }),
     }]);
     entries(&[PolicySlot::of(0), PolicySlot::of(u32::MAX)]);
-    entries(&[PolicySince(u64::MAX)]);
+    entries(&[PolicySince::first(1).then(u64::MAX)]);
     entries(&[Lease { until: 1, longest: 2 }]);
 }
 

@@ -30,26 +30,27 @@ mod imp {
             .name("gateway_bpf")
             .map("neighbors", true)
             .map("connections", false)
+            .map("policies", false)
             .map("counters", false)
             .map("samples", false)
             .map("workers", false)
-            .map("policies", false)
             .map("configs", false)
             .map("state", false)
             .map("lease", false)
             .map("ports", false)
             .map("flows", false)
             .map("gateway_.rodata", true)
-            .prog("ringside_gateway");
+            .prog("ringside_gateway")
+            .prog("ringside_gateway_amend");
         builder.build()
     }
     pub struct OpenGatewayMaps<'obj> {
         pub neighbors: libbpf_rs::OpenMapMut<'obj>,
         pub connections: libbpf_rs::OpenMapMut<'obj>,
+        pub policies: libbpf_rs::OpenMapMut<'obj>,
         pub counters: libbpf_rs::OpenMapMut<'obj>,
         pub samples: libbpf_rs::OpenMapMut<'obj>,
         pub workers: libbpf_rs::OpenMapMut<'obj>,
-        pub policies: libbpf_rs::OpenMapMut<'obj>,
         pub configs: libbpf_rs::OpenMapMut<'obj>,
         pub state: libbpf_rs::OpenMapMut<'obj>,
         pub lease: libbpf_rs::OpenMapMut<'obj>,
@@ -68,10 +69,10 @@ mod imp {
         ) -> libbpf_rs::Result<Self> {
             let mut neighbors = None;
             let mut connections = None;
+            let mut policies = None;
             let mut counters = None;
             let mut samples = None;
             let mut workers = None;
-            let mut policies = None;
             let mut configs = None;
             let mut state = None;
             let mut lease = None;
@@ -92,10 +93,10 @@ mod imp {
                 match name {
                     "neighbors" => neighbors = Some(map),
                     "connections" => connections = Some(map),
+                    "policies" => policies = Some(map),
                     "counters" => counters = Some(map),
                     "samples" => samples = Some(map),
                     "workers" => workers = Some(map),
-                    "policies" => policies = Some(map),
                     "configs" => configs = Some(map),
                     "state" => state = Some(map),
                     "lease" => lease = Some(map),
@@ -109,10 +110,10 @@ mod imp {
             let slf = Self {
                 neighbors: neighbors.expect("map `neighbors` not present"),
                 connections: connections.expect("map `connections` not present"),
+                policies: policies.expect("map `policies` not present"),
                 counters: counters.expect("map `counters` not present"),
                 samples: samples.expect("map `samples` not present"),
                 workers: workers.expect("map `workers` not present"),
-                policies: policies.expect("map `policies` not present"),
                 configs: configs.expect("map `configs` not present"),
                 state: state.expect("map `state` not present"),
                 lease: lease.expect("map `lease` not present"),
@@ -134,10 +135,10 @@ mod imp {
     pub struct GatewayMaps<'obj> {
         pub neighbors: libbpf_rs::MapMut<'obj>,
         pub connections: libbpf_rs::MapMut<'obj>,
+        pub policies: libbpf_rs::MapMut<'obj>,
         pub counters: libbpf_rs::MapMut<'obj>,
         pub samples: libbpf_rs::MapMut<'obj>,
         pub workers: libbpf_rs::MapMut<'obj>,
-        pub policies: libbpf_rs::MapMut<'obj>,
         pub configs: libbpf_rs::MapMut<'obj>,
         pub state: libbpf_rs::MapMut<'obj>,
         pub lease: libbpf_rs::MapMut<'obj>,
@@ -156,10 +157,10 @@ mod imp {
         ) -> libbpf_rs::Result<Self> {
             let mut neighbors = None;
             let mut connections = None;
+            let mut policies = None;
             let mut counters = None;
             let mut samples = None;
             let mut workers = None;
-            let mut policies = None;
             let mut configs = None;
             let mut state = None;
             let mut lease = None;
@@ -179,10 +180,10 @@ mod imp {
                 match name {
                     "neighbors" => neighbors = Some(map),
                     "connections" => connections = Some(map),
+                    "policies" => policies = Some(map),
                     "counters" => counters = Some(map),
                     "samples" => samples = Some(map),
                     "workers" => workers = Some(map),
-                    "policies" => policies = Some(map),
                     "configs" => configs = Some(map),
                     "state" => state = Some(map),
                     "lease" => lease = Some(map),
@@ -196,10 +197,10 @@ mod imp {
             let slf = Self {
                 neighbors: neighbors.expect("map `neighbors` not present"),
                 connections: connections.expect("map `connections` not present"),
+                policies: policies.expect("map `policies` not present"),
                 counters: counters.expect("map `counters` not present"),
                 samples: samples.expect("map `samples` not present"),
                 workers: workers.expect("map `workers` not present"),
-                policies: policies.expect("map `policies` not present"),
                 configs: configs.expect("map `configs` not present"),
                 state: state.expect("map `state` not present"),
                 lease: lease.expect("map `lease` not present"),
@@ -220,12 +221,14 @@ mod imp {
     }
     pub struct OpenGatewayProgs<'obj> {
         pub ringside_gateway: libbpf_rs::OpenProgramMut<'obj>,
+        pub ringside_gateway_amend: libbpf_rs::OpenProgramMut<'obj>,
         _phantom: std::marker::PhantomData<&'obj ()>,
     }
 
     impl<'obj> OpenGatewayProgs<'obj> {
         unsafe fn new(object: &mut libbpf_rs::OpenObject) -> libbpf_rs::Result<Self> {
             let mut ringside_gateway = None;
+            let mut ringside_gateway_amend = None;
             let object =
                 unsafe { std::mem::transmute::<&mut libbpf_rs::OpenObject, &'obj mut libbpf_rs::OpenObject>(object) };
             for prog in object.progs_mut() {
@@ -237,12 +240,14 @@ mod imp {
                 })?;
                 match name {
                     "ringside_gateway" => ringside_gateway = Some(prog),
+                    "ringside_gateway_amend" => ringside_gateway_amend = Some(prog),
                     _ => panic!("encountered unexpected prog: `{name}`"),
                 }
             }
 
             let slf = Self {
                 ringside_gateway: ringside_gateway.expect("prog `ringside_gateway` not present"),
+                ringside_gateway_amend: ringside_gateway_amend.expect("prog `ringside_gateway_amend` not present"),
                 _phantom: std::marker::PhantomData,
             };
             Ok(slf)
@@ -250,6 +255,7 @@ mod imp {
     }
     pub struct GatewayProgs<'obj> {
         pub ringside_gateway: libbpf_rs::ProgramMut<'obj>,
+        pub ringside_gateway_amend: libbpf_rs::ProgramMut<'obj>,
         _phantom: std::marker::PhantomData<&'obj ()>,
     }
 
@@ -259,6 +265,9 @@ mod imp {
             Self {
                 ringside_gateway: unsafe {
                     libbpf_rs::ProgramMut::new_mut(open_progs.ringside_gateway.as_libbpf_object().as_mut())
+                },
+                ringside_gateway_amend: unsafe {
+                    libbpf_rs::ProgramMut::new_mut(open_progs.ringside_gateway_amend.as_libbpf_object().as_mut())
                 },
                 _phantom: std::marker::PhantomData,
             }
@@ -454,9 +463,8 @@ mod imp {
             pub seen: u64,
             pub name: u64,
             pub idle_ms: u32,
-            pub flags: u8,
-            pub pad: [u8; 3],
-            pub exact_from: u64,
+            pub flags: u32,
+            pub numbered: u64,
             pub sides: [tcp_side; 2],
         }
         #[derive(Debug, Default, Copy, Clone)]
@@ -464,6 +472,8 @@ mod imp {
         pub struct tcp_side {
             pub end: u32,
             pub limit: u32,
+            pub end_seen: u32,
+            pub limit_seen: u32,
             pub window: u16,
             pub scale: u8,
             pub pad: u8,
@@ -488,18 +498,17 @@ mod imp {
         }
         #[derive(Debug, Default, Copy, Clone)]
         #[repr(C)]
-        pub struct counter {
-            pub packets: u64,
-            pub bytes: u64,
-            pub skip: u64,
+        pub struct policy {
+            pub since: u64,
+            pub followed_since: u64,
         }
         #[derive(Debug, Copy, Clone)]
         #[repr(C)]
         pub struct __anon_3 {
-            pub r#type: *mut [i32; 6],
-            pub max_entries: *mut [i32; 96],
+            pub r#type: *mut [i32; 2],
+            pub max_entries: *mut [i32; 65536],
             pub key: *mut u32,
-            pub value: *mut counter,
+            pub value: *mut policy,
         }
         impl Default for __anon_3 {
             fn default() -> Self {
@@ -511,29 +520,22 @@ mod imp {
                 }
             }
         }
+        #[derive(Debug, Default, Copy, Clone)]
+        #[repr(C)]
+        pub struct counter {
+            pub packets: u64,
+            pub bytes: u64,
+            pub skip: u64,
+        }
         #[derive(Debug, Copy, Clone)]
         #[repr(C)]
         pub struct __anon_4 {
-            pub r#type: *mut [i32; 27],
-            pub max_entries: *mut [i32; 4096],
+            pub r#type: *mut [i32; 6],
+            pub max_entries: *mut [i32; 96],
+            pub key: *mut u32,
+            pub value: *mut counter,
         }
         impl Default for __anon_4 {
-            fn default() -> Self {
-                Self {
-                    r#type: std::ptr::null_mut(),
-                    max_entries: std::ptr::null_mut(),
-                }
-            }
-        }
-        #[derive(Debug, Copy, Clone)]
-        #[repr(C)]
-        pub struct __anon_5 {
-            pub r#type: *mut [i32; 17],
-            pub max_entries: *mut [i32; 1],
-            pub key: *mut u32,
-            pub value: *mut u32,
-        }
-        impl Default for __anon_5 {
             fn default() -> Self {
                 Self {
                     r#type: std::ptr::null_mut(),
@@ -545,11 +547,25 @@ mod imp {
         }
         #[derive(Debug, Copy, Clone)]
         #[repr(C)]
+        pub struct __anon_5 {
+            pub r#type: *mut [i32; 27],
+            pub max_entries: *mut [i32; 4096],
+        }
+        impl Default for __anon_5 {
+            fn default() -> Self {
+                Self {
+                    r#type: std::ptr::null_mut(),
+                    max_entries: std::ptr::null_mut(),
+                }
+            }
+        }
+        #[derive(Debug, Copy, Clone)]
+        #[repr(C)]
         pub struct __anon_6 {
-            pub r#type: *mut [i32; 2],
-            pub max_entries: *mut [i32; 65536],
+            pub r#type: *mut [i32; 17],
+            pub max_entries: *mut [i32; 1],
             pub key: *mut u32,
-            pub value: *mut u64,
+            pub value: *mut u32,
         }
         impl Default for __anon_6 {
             fn default() -> Self {
@@ -819,10 +835,10 @@ mod imp {
         pub struct maps {
             pub neighbors: __anon_1,
             pub connections: __anon_2,
-            pub counters: __anon_3,
-            pub samples: __anon_4,
-            pub workers: __anon_5,
-            pub policies: __anon_6,
+            pub policies: __anon_3,
+            pub counters: __anon_4,
+            pub samples: __anon_5,
+            pub workers: __anon_6,
             pub configs: __anon_7,
             pub state: __anon_8,
             pub lease: __anon_9,
@@ -894,6 +910,7 @@ mod imp {
     #[derive(Default)]
     pub struct GatewayLinks {
         pub ringside_gateway: Option<libbpf_rs::Link>,
+        pub ringside_gateway_amend: Option<libbpf_rs::Link>,
     }
     pub struct GatewaySkel<'obj> {
         obj: OwnedRef<'obj, libbpf_rs::Object>,
@@ -924,6 +941,8 @@ mod imp {
 
             self.links = GatewayLinks {
                 ringside_gateway: core::ptr::NonNull::new(self.skel_config.prog_link_ptr(0)?)
+                    .map(|ptr| unsafe { libbpf_rs::Link::from_ptr(ptr) }),
+                ringside_gateway_amend: core::ptr::NonNull::new(self.skel_config.prog_link_ptr(1)?)
                     .map(|ptr| unsafe { libbpf_rs::Link::from_ptr(ptr) }),
             };
 

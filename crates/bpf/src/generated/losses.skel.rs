@@ -409,9 +409,8 @@ mod imp {
             pub seen: u64,
             pub name: u64,
             pub idle_ms: u32,
-            pub flags: u8,
-            pub pad: [u8; 3],
-            pub exact_from: u64,
+            pub flags: u32,
+            pub numbered: u64,
             pub sides: [tcp_side; 2],
         }
         #[derive(Debug, Default, Copy, Clone)]
@@ -419,6 +418,8 @@ mod imp {
         pub struct tcp_side {
             pub end: u32,
             pub limit: u32,
+            pub end_seen: u32,
+            pub limit_seen: u32,
             pub window: u16,
             pub scale: u8,
             pub pad: u8,
@@ -441,13 +442,19 @@ mod imp {
                 }
             }
         }
+        #[derive(Debug, Default, Copy, Clone)]
+        #[repr(C)]
+        pub struct policy {
+            pub since: u64,
+            pub followed_since: u64,
+        }
         #[derive(Debug, Copy, Clone)]
         #[repr(C)]
         pub struct __anon_2 {
             pub r#type: *mut [i32; 2],
             pub max_entries: *mut [i32; 65536],
             pub key: *mut u32,
-            pub value: *mut u64,
+            pub value: *mut policy,
         }
         impl Default for __anon_2 {
             fn default() -> Self {

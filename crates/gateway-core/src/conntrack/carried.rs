@@ -7,6 +7,9 @@ use super::entry::{Connection, ConnectionId, Entry, HANDED_OVER, ONLY_ANSWERS};
 use super::state::State;
 use super::tcp::Said;
 
+/// A connection, and what its two sides have said if that is known.
+type HandedOver = (Connection, Option<[Said; 2]>);
+
 impl Conntrack {
     /// Sets how many connections that are [`State::is_brief`] may be in the fast path: none, unless this
     /// was called.
@@ -23,17 +26,23 @@ impl Conntrack {
         )
     }
 
-    /// Returns what the two sides of a TCP connection have said, who began it first. None: it is
-    /// not known, because not all of the connection was seen here.
-    #[must_use]
-    pub fn said(&self, connection: ConnectionId) -> Option<[Said; 2]> {
-        self.with(connection, |part, slot| part.entry(slot).tcp.said())
-    }
-
     /// Marks a connection as one whose packets go through the fast path from now on, and returns it. To
     /// be called before they do. None, and nothing has changed, if it is gone, or not one that may.
     #[must_use]
     pub fn hand_over(&self, connection: ConnectionId) -> Option<Connection> {
+        let (connection, _) = self.hand_over_in(connection, false)?;
+        Some(connection)
+    }
+
+    /// The same, with what both sides of a TCP connection have said, who began it first. None: it
+    /// is not known, because not all of the connection was seen here. Else what comes here of the
+    /// connection is followed on until [`settle`](Self::settle), and not refused for its numbers.
+    #[must_use]
+    pub fn hand_over_with_numbers(&self, connection: ConnectionId) -> Option<HandedOver> {
+        self.hand_over_in(connection, true)
+    }
+
+    fn hand_over_in(&self, connection: ConnectionId, follow: bool) -> Option<HandedOver> {
         self.with(connection, |part, slot| {
             let mut entry = part.entry(slot);
             let may = match entry.state {
@@ -44,11 +53,55 @@ impl Conntrack {
             if !may {
                 return None;
             }
+            // Of one that was there before, the fast path has seen more.
+            let said = match follow && entry.marks & HANDED_OVER == 0 {
+                true => entry.tcp.said(),
+                false => None,
+            };
             self.set_handed_over(&mut entry, true);
+            if said.is_none() {
+                entry.tcp.stop_checking();
+            }
+            part.put(slot, &entry);
+            Some((entry.tell(connection), said))
+        })
+    }
+
+    /// Returns what both sides of a connection have said that was handed over [with
+    /// numbers](Self::hand_over_with_numbers), with all that came here since. To be called when
+    /// nothing is under way any more that came before. From now on numbers are not followed here.
+    #[must_use]
+    pub fn settle(&self, connection: ConnectionId) -> Option<[Said; 2]> {
+        self.with(connection, |part, slot| {
+            let mut entry = part.entry(slot);
+            let said = entry.tcp.said().filter(|_| entry.marks & HANDED_OVER != 0)?;
             entry.tcp.stop_checking();
             part.put(slot, &entry);
-            Some(entry.tell(connection))
+            Some(said)
         })
+    }
+
+    /// Returns how many connections of TCP have ended without a word to who has them in the fast
+    /// path: by a time-out, a change of rules, or for want of room. See [`let_go`](Self::let_go).
+    #[must_use]
+    pub fn lingering(&self) -> u64 {
+        self.lingering.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the fast path may have connections that are not known here.
+    pub fn expect_lingering(&self) {
+        self.lingering.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes that of those that had ended by a [count](Self::lingering) none is in the fast path
+    /// any more. Until then each connection that begins may have the ports of one that is.
+    pub fn let_go(&self, lingering: u64) {
+        self.let_go.fetch_max(lingering, Ordering::Relaxed);
+    }
+
+    /// True if the fast path may have a connection that has ended.
+    pub(super) fn has_lingering(&self) -> bool {
+        self.lingering() > self.let_go.load(Ordering::Relaxed)
     }
 
     /// Marks a connection as one that the fast path had no room for, or has no longer.
@@ -70,10 +123,13 @@ impl Conntrack {
     /// Marks whether the fast path has a connection; it is not put back yet.
     fn set_handed_over(&self, entry: &mut Entry, handed_over: bool) {
         let was_brief = entry.is_carried_brief();
+        let was_handed_over = entry.marks & HANDED_OVER != 0;
         if handed_over {
             entry.marks |= HANDED_OVER;
-        } else {
+        } else if was_handed_over {
             entry.marks &= !HANDED_OVER;
+            // Not all of it has come here.
+            entry.tcp.stop_checking();
         }
         self.count_brief(was_brief, entry.is_carried_brief());
     }

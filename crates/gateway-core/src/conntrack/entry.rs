@@ -115,6 +115,11 @@ impl Entry {
         self.marks & HANDED_OVER != 0 && self.state.is_brief()
     }
 
+    /// True if the fast path has it, and may know numbers of TCP of it.
+    pub(super) fn is_followed(&self) -> bool {
+        self.marks & HANDED_OVER != 0 && self.key.protocol() == Protocol::TCP
+    }
+
     /// The end that began it.
     pub(super) fn origin(&self) -> From {
         if self.marks & FROM_HIGHER != 0 {

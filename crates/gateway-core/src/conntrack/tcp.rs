@@ -5,13 +5,19 @@
 //! does the same in `nf_conntrack_proto_tcp.c`):
 //!
 //! ```text
-//!   sequence        ≤ what R has offered to take                               S.limit
-//!   sequence + len  ≥ what S has sent − the largest window of R − 1            S.end − R.window − 1
+//!   sequence        ≤ what R has offered to take + 1                           S.limit + 1
+//!   sequence + len  ≥ what S has sent − the largest window of R − 2            S.end − R.window − 2
 //!   acknowledgment  ≤ what R has sent                                          R.end
-//!   acknowledgment  ≥ what R has sent − the largest window of S (66000 if less)
+//!   acknowledgment  ≥ what R has sent − twice the largest window of S − 2 (66000 if less)
 //! ```
-//! What S has sent counts up to one byte behind what R has offered to take, which is how a closed window is probed. So
-//! nobody who forges a segment can move the bounds so far that a right one does not fit any more.
+//! R takes acknowledgments that are up to the largest window of S before what S has acknowledged
+//! last (RFC 5961 §5.2), and can have sent one window more than that. An acknowledgment that others
+//! have overtaken is that old: they acknowledge what filled a gap, and R has sent on.
+//!
+//! What S has sent counts up to one byte behind what R has offered to take, which is how a closed
+//! window is probed; some send the next segments from there. So a forged segment in the window does
+//! not move the bounds so far that a right one does not fit any more. Several can: each moves what
+//! the next one may say.
 //!
 //! Resets and SYNs on an open connection are what RFC 5961 makes of them: a reset ends the connection if it has exactly the
 //! number that its receiver expects; another one in the window passes, and its receiver asks back. A SYN of who opened the
@@ -135,6 +141,17 @@ impl Side {
     /// The largest window it has offered, in bytes; at the most 2^30, so that differences keep their sign.
     fn bytes(&self) -> u32 {
         u32::from(self.window.max(1)) << self.scale
+    }
+
+    /// Returns how far behind what the other side has sent segments may be that are on their way.
+    fn lag(&self) -> u32 {
+        (self.bytes() + 1).max(LEAST_LAG)
+    }
+
+    /// Returns how far behind what the other side has sent its acknowledgments may be; less than
+    /// 2^31, as the window of a TCP is less than 2^30.
+    fn acknowledgment_lag(&self) -> u32 {
+        (2 * (self.bytes() + 1)).max(LEAST_LAG)
     }
 
     /// True if this is the number of its SYN, as long as the connection is not open.
@@ -264,7 +281,7 @@ impl Tcp {
     /// True if the number that an ICMP error quotes, of a segment of this side, can be one that is on its way.
     pub(super) fn may_have_sent(&self, way: usize, sequence: u32) -> bool {
         let (side, other) = (&self.sides[way], &self.sides[1 - way]);
-        let lag = other.bytes().max(LEAST_LAG);
+        let lag = other.lag();
         self.marks & UNCHECKED != 0
             || side.has(SENT_SYN) && !before(sequence, side.end.wrapping_sub(lag)) && before(sequence, side.end)
     }
@@ -358,7 +375,13 @@ impl Tcp {
             _ if self.marks & UNCHECKED != 0 => Seen::Fits(if opened { State::ResetSeen } else { state }),
             (State::SynReceived, _) if within(segment.sequence, side.acked, side.end) => Seen::Fits(State::Closed),
             _ if segment.sequence == side.acked => Seen::Fits(State::Closed),
-            _ if within(segment.sequence, side.end.wrapping_sub(other.bytes()), side.limit) => {
+            (State::SynSent, _) => Seen::OutOfWindow,
+            _ if within(
+                segment.sequence,
+                side.end.wrapping_sub(other.bytes() + 1),
+                side.limit.wrapping_add(1),
+            ) =>
+            {
                 Seen::Fits(if opened { State::ResetSeen } else { state })
             }
             _ => Seen::OutOfWindow,
@@ -403,14 +426,13 @@ impl Tcp {
 
     fn fits(&self, way: usize, segment: &Segment) -> bool {
         let (side, other) = (&self.sides[way], &self.sides[1 - way]);
-        let lag = side.bytes().max(LEAST_LAG);
         self.marks & UNCHECKED != 0
             // A refused one has but one side's numbers.
             || side.has(SENT_SYN)
                 && other.has(SENT_SYN)
-                && !before(side.limit, segment.sequence)
-                && !before(segment.end(), side.end.wrapping_sub(other.bytes() + 1))
-                && within(segment.acknowledgment, other.end.wrapping_sub(lag), other.end)
+                && !before(side.limit.wrapping_add(1), segment.sequence)
+                && !before(segment.end(), side.end.wrapping_sub(other.bytes() + 2))
+                && within(segment.acknowledgment, other.end.wrapping_sub(side.acknowledgment_lag()), other.end)
     }
 
     /// The second SYN.

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use ringside_wire::Protocol;
+use ringside_wire::tcp::Flags;
 
 use super::entry::{ConnectionId, Entry, FROM_HIGHER, HANDED_OVER, ONLY_ANSWERS};
 use super::key::{From, Key};
@@ -145,9 +146,19 @@ impl Conntrack {
                 if ask.flow.fragment.is_some() {
                     entry.tcp.stop_checking();
                 }
+                let handed_over = entry.marks & HANDED_OVER != 0;
+                // What its end goes by has to be of the whole connection.
+                if handed_over && segment.flags.of_state() != Flags::ACK {
+                    entry.tcp.stop_checking();
+                }
                 match entry.tcp.see(entry.state, way, segment) {
                     Seen::OutOfState | Seen::OutOfWindow if self.is_moving(ask) => {
                         entry.tcp.see_some(entry.state, way, segment)
+                    }
+                    // The fast path has seen more, and has checked it.
+                    Seen::OutOfWindow if handed_over => {
+                        entry.tcp.stop_checking();
+                        entry.tcp.see(entry.state, way, segment)
                     }
                     seen => seen,
                 }
@@ -186,6 +197,14 @@ impl Conntrack {
                 })
             }
             Seen::Begins => return self.begin(part, ask, Some((slot, &entry)), room),
+            // If both ends have lost it, what follows is another one with its numbers.
+            Seen::Turned if entry.is_followed() => ask.judge().map(|()| {
+                let id = ConnectionId::new(ask.stripe, slot, part.serial(slot));
+                Passed {
+                    let_go: true,
+                    ..ask.passed(Some(id), false)
+                }
+            }),
             Seen::Turned => ask.judge().map(|()| ask.passed(None, false)),
             Seen::OutOfWindow => Err(Refused::OutOfWindow),
             Seen::OutOfState => Err(Refused::OutOfState),
@@ -275,13 +294,20 @@ impl Conntrack {
             profiles,
             tcp,
         };
-        let slot = match self.insert(part, &entry, ask.hash, ask.now, room)? {
+        let was_followed = replaced.is_some_and(|(_, entry)| entry.is_followed());
+        let inserted = self.insert(part, &entry, ask.hash, ask.now, room);
+        if was_followed && !matches!(inserted, Some(Ok(_))) {
+            // The one that was replaced is still in the fast path.
+            self.expect_lingering();
+        }
+        let slot = match inserted? {
             Ok(slot) => slot,
             Err(refused) => return Some(Err(refused)),
         };
         let id = ConnectionId::new(ask.stripe, slot, part.serial(slot));
+        let is_tcp = matches!(ask.flow.upper, Upper::Tcp(_));
         Some(Ok(Passed {
-            let_go: replaced.is_some_and(|(_, entry)| entry.marks & HANDED_OVER != 0),
+            let_go: was_followed || (is_tcp && self.has_lingering()),
             ..ask.passed(Some(id), false)
         }))
     }
@@ -358,10 +384,15 @@ impl Conntrack {
             return false;
         }
         let hash = key.hash(&self.random);
+        let handed_over = if connection.handed_over && !is_brief {
+            HANDED_OVER
+        } else {
+            0
+        };
         let entry = Entry {
             key,
             state: connection.state,
-            marks: if from == From::Higher { FROM_HIGHER } else { 0 },
+            marks: if from == From::Higher { FROM_HIGHER } else { 0 } | handed_over,
             seen: connection.seen.min(now),
             generation: 0,
             profiles: connection.profiles,
@@ -387,7 +418,6 @@ impl Conntrack {
 }
 
 fn no_beginning(segment: &Segment) -> Refused {
-    use ringside_wire::tcp::Flags;
     let flags = segment.flags.of_state();
     let sensible = [
         Flags::SYN | Flags::ACK,

@@ -156,3 +156,30 @@ fn a_receiver_is_told_where_senders_count() {
         assert_eq!(cache, expected);
     }
 }
+
+/// Also by a packet that waits for the MAC address of its host, or is dropped at last.
+#[test]
+fn what_has_ended_is_taken_back_whatever_the_decision_is() {
+    let way = Way { mac: None, ..BY_IPV4 };
+    let mut bed = bed(way, settings());
+    bed.allow();
+    assert!(bed.hosts.resolve(bed.host_b, Some((HOST_B_MAC, 0))));
+    for (last, flags, numbers) in [
+        (1, Flags::SYN, [100, 0]),
+        (2, Flags::SYN | Flags::ACK, [500, 101]),
+        (1, Flags::ACK, [101, 501]),
+    ] {
+        bed.handed(&tcp(last, way, flags, numbers));
+    }
+    let cache = bed.handed(&tcp(1, way, Flags::ACK, [101, 501]));
+    let Cacheable::Connection { connection, .. } = cache else {
+        panic!("{cache:?}");
+    };
+    assert!(bed.hosts.resolve(bed.host_b, None));
+    let open = bed.judge(&tcp(1, way, Flags::ACK, [101, 501]));
+    assert_eq!(open, Decision::Wait(bed.host_b));
+    assert_eq!(bed.decider.cacheable(), Cacheable::Nothing);
+    let ended = bed.judge(&tcp(1, way, Flags::FIN | Flags::ACK, [101, 501]));
+    assert_eq!(ended, Decision::Wait(bed.host_b));
+    assert_eq!(bed.decider.cacheable(), Cacheable::Ended(connection));
+}

@@ -17,7 +17,7 @@ use crate::notice::Key;
 
 /// Bytes that the fast path's caches take for a neighbour and for a connection.
 const NEIGHBOR_BYTES: u64 = 90;
-const CONNECTION_BYTES: u64 = 192;
+const CONNECTION_BYTES: u64 = 208;
 /// Of the host's memory, for each of the two caches at most, if nothing is said.
 const PART_OF_MEMORY: u64 = 64;
 /// Of the host's memory, for the cache of neighbours if few are known.
@@ -46,7 +46,7 @@ pub(super) struct PathPart {
     geneve_port: u16,
     geneve_options: Vec<String>,
     source_check: bool,
-    check_windows: bool,
+    pub(super) check_windows: bool,
     derive_source_port: bool,
     errors_per_second: u32,
     cached_neighbors: Option<u32>,

@@ -318,6 +318,23 @@ fn what_is_wrong_about_etcd_is_told_with_what_to_do() {
     assert!(problems[0].contains("did you mean `etcd`?"), "{problems:?}");
 }
 
+/// Other gateways may forward some of a connection's packets.
+#[test]
+fn numbers_are_checked_only_where_one_gateway_has_all_packets() {
+    let on = "[path]\ninterface = \"lo\"\ncheck-windows = true";
+    assert!(parse(on).unwrap().path.unwrap().check_windows);
+    let by_default = parse("[path]\ninterface = \"lo\"").unwrap();
+    assert!(!by_default.path.unwrap().check_windows);
+    let here = "endpoints = [\"http://127.0.0.1:1\"]";
+    let fleet = "[fleet]\nname = \"one\"\naddresses = [\"192.0.2.1\"]";
+    for more in ["", fleet] {
+        let problems = of_etcd(&format!("{here}\n{on}\n{more}")).unwrap_err();
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert!(problems[0].contains("path.check-windows: true is not possible with store.kind"));
+        of_etcd(&format!("{here}\n{more}")).unwrap();
+    }
+}
+
 #[test]
 fn another_etcd_takes_a_restart() {
     let one = of_etcd("endpoints = [\"http://127.0.0.1:1\"]").unwrap();

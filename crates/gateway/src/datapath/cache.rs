@@ -314,17 +314,28 @@ impl Cache {
     pub(super) fn police(&mut self, networks: &[Vni], epochs: &Epochs) -> Result<()> {
         let epoch = epochs.begin(networks.iter().copied().map(slot_of));
         let mut is_to_be_marked = false;
+        // Of networks that have rules again. Nobody followed their connections meanwhile.
+        let mut unfollowed = HashSet::new();
         for &vni in networks {
             let is_policed = self.bindings.is_policed(vni);
-            let changed = self.policed.set(vni, is_policed);
-            is_to_be_marked |= changed && is_policed && self.known.contains(&vni.number());
+            if self.policed.set(vni, is_policed) && is_policed {
+                is_to_be_marked |= self.known.contains(&vni.number());
+                unfollowed.insert(slot_of(vni));
+            }
         }
-        let since = |&vni: &Vni| {
+        let mut since = Vec::with_capacity(networks.len());
+        for &vni in networks {
             let slot = slot_of(vni);
-            let since = if self.policed.has_slot(slot) { epoch } else { 0 };
-            (slot, PolicySince(since))
-        };
-        let since: Vec<_> = networks.iter().map(since).collect();
+            let now = if !self.policed.has_slot(slot) {
+                PolicySince::NONE
+            } else if unfollowed.contains(&slot) {
+                PolicySince::first(epoch)
+            } else {
+                let before = self.program.policies().find(&slot)?;
+                before.unwrap_or(PolicySince::NONE).then(epoch)
+            };
+            since.push((slot, now));
+        }
         self.program.policies().put(&since)?;
         if is_to_be_marked {
             // All entries of a network may be a million, and are marked one after the other: see `mark`. Meanwhile all packets go
@@ -342,9 +353,9 @@ impl Cache {
         let mut others = Vec::new();
         self.program
             .policies()
-            .for_each(|slot, since| match (self.policed.has_slot(slot), since) {
-                (true, PolicySince(0)) => others.push((slot, PolicySince(self.config.generation))),
-                (false, PolicySince(1..)) => others.push((slot, PolicySince(0))),
+            .for_each(|slot, before| match (self.policed.has_slot(slot), before.since) {
+                (true, 0) => others.push((slot, PolicySince::first(self.config.generation))),
+                (false, 1..) => others.push((slot, PolicySince::NONE)),
                 _ => {}
             })?;
         self.program.policies().put(&others)?;

@@ -126,17 +126,13 @@ impl Bed {
     }
 
     /// What the program goes by in a network.
+    fn policy(&self, network: u32) -> PolicySince {
+        let found = self.cache.program.policies().find(&PolicySlot::of(network));
+        found.unwrap().expect("each network has one")
+    }
+
     fn since(&self, network: u32) -> u64 {
-        let mut found = None;
-        let policies = self.cache.program.policies();
-        policies
-            .for_each(|slot, since| {
-                if slot == PolicySlot::of(network) {
-                    found = Some(since.0);
-                }
-            })
-            .unwrap();
-        found.expect("each network has one")
+        self.policy(network).since
     }
 }
 
@@ -203,7 +199,16 @@ fn a_change_is_of_its_own_network() {
     bed.bind(far, 0, true);
     bed.bind(1, 0, false);
     assert_eq!(bed.since(1), bed.epochs.latest());
-    bed.bind(far, 0, false);
+    // While it had no rules, nobody followed numbers of the other one's connections.
+    let followed = bed.policy(1).followed_since;
+    bed.bind(far, 1, true);
+    assert_eq!(bed.policy(1).followed_since, followed);
+    bed.bind(1, 0, true);
+    assert_eq!(bed.policy(1).followed_since, bed.epochs.latest());
+    bed.bind(1, 0, false);
+    for number in [0, 1] {
+        bed.bind(far, number, false);
+    }
     assert_eq!(bed.since(1), 0);
     assert_eq!(bed.since(2), two);
 }

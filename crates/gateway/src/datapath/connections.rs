@@ -3,11 +3,15 @@
 //! Those that anybody can make any number of ([`State::is_brief`]: datagrams without an answer, and
 //! echoes) have a part of it at the most, and are the first to make room for others.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use ringside_bpf::gateway::{CachedConnection, ConnectionKey, GatewayProgram, Hand, PolicySlot, TcpNumbers, TcpSide};
+use ringside_bpf::gateway::{
+    Amendment, Cache, CachedConnection, ConnectionKey, GatewayProgram, Hand, PolicySlot, TcpNumbers, TcpSide,
+};
 use ringside_gateway_core::conntrack::{Connection, ConnectionId, Conntrack, Said, State};
+use ringside_gateway_core::decide::Cacheable;
 use ringside_gateway_core::{TenantAddress, Vni};
 use ringside_wire::Protocol;
 
@@ -27,7 +31,15 @@ const AT_ONCE: usize = 32;
 /// How long that may take: a worker sends on less meanwhile than numbers may be ahead.
 const MOST_UNFOLLOWED: Duration = Duration::from_millis(10);
 /// Nanoseconds after which no worker has a packet any more that came before its connection was put.
-const SETTLED: u64 = 1_000_000_000;
+pub(super) const SETTLED: u64 = 1_000_000_000;
+/// Connections whose numbers may be about to settle at once. They need 5 MiB.
+const MAX_UNSETTLED: usize = 1 << 16;
+/// Connections whose numbers settle at a time, which takes some milliseconds: others want the cache
+/// as well.
+const MAX_SETTLED: usize = 512;
+/// Nanoseconds after which the program has no packet any more that came before a change of its
+/// entry.
+const IN_FORCE: u64 = 100_000_000;
 /// The part of the cache that brief connections may have.
 const BRIEF_PART: u32 = 8;
 
@@ -36,13 +48,22 @@ pub(super) const fn most_brief(capacity: u32) -> u32 {
     capacity / BRIEF_PART
 }
 
+/// The cache, as workers have it, too.
+pub(super) type CachedConnections = Cache<ConnectionKey, CachedConnection>;
+
 /// How full the cache is, and what became of what it had no room for.
 #[derive(Debug, Default)]
 pub(super) struct Handed {
     /// Connections are handed over with the numbers of TCP that the fast path checks.
     pub(super) check_windows: bool,
+    /// What was put in an earlier one was put by the process before.
+    pub(super) first_epoch: u64,
     /// May be too many after some were handed over, which does not say whether entries are new: see [`synchronise`].
     pub(super) entries: u64,
+    /// Connections whose numbers workers follow, too, and until when, in the order of that.
+    followed: VecDeque<(u64, Followed)>,
+    /// Those whose numbers settle next, in the same way.
+    merged: VecDeque<(u64, Followed)>,
     /// Entries that made room for others.
     evicted: u64,
     /// Entries that there was no room for.
@@ -55,6 +76,15 @@ pub(super) struct Handed {
     hand: Hand,
     /// The same, for brief ones that are quiet.
     brief_hand: Hand,
+}
+
+/// A connection that was handed over with numbers.
+#[derive(Debug, Clone, Copy)]
+struct Followed {
+    key: ConnectionKey,
+    id: ConnectionId,
+    /// Its first packet came from the higher end of its key.
+    from_higher: bool,
 }
 
 impl Handed {
@@ -72,22 +102,6 @@ impl Handed {
             self.hand_over_some(program, conntrack, some, (epochs, now))?;
         }
         Ok(())
-    }
-
-    /// Hands over connections that are open, and takes back those that have ended. Neither failure
-    /// prevents the other.
-    pub(super) fn update(
-        &mut self,
-        program: &GatewayProgram,
-        conntrack: &Conntrack,
-        open: impl IntoIterator<Item = (ConnectionId, u64)>,
-        ended: impl IntoIterator<Item = ConnectionId>,
-        at: (&Epochs, u64),
-    ) -> Result<()> {
-        let put = self.hand_over(program, conntrack, open, at);
-        // Last: one that is in both has ended since.
-        let_go(program, conntrack, ended)?;
-        put
     }
 
     /// The same of a few: until they are put, workers send on packets whose numbers nobody follows.
@@ -111,23 +125,39 @@ impl Handed {
             if known.state.is_brief() && !may_carry(conntrack, known.state) {
                 continue;
             }
-            let said = conntrack.said(id);
-            let Some(connection) = conntrack.hand_over(id) else {
+            let handed = match self.follows() {
+                true => conntrack.hand_over_with_numbers(id),
+                false => conntrack.hand_over(id).map(|connection| (connection, None)),
+            };
+            let Some((connection, said)) = handed else {
                 continue;
             };
             let (key, from_higher) = key(&connection);
-            let known = match (connection.protocol, said) {
-                (Protocol::TCP, None) if self.check_windows => program.connections().find(&key)?,
-                _ => None,
-            };
-            let numbers = (self.check_windows)
-                .then(|| numbers(said, from_higher, known, worker::now()))
-                .flatten();
             let idle = conntrack.timeout(connection.state) / 1_000_000;
+            let idle_ms = u32::try_from(idle).unwrap_or(u32::MAX);
+            let is_tcp = connection.protocol == Protocol::TCP;
+            let renewal = Amendment::Renew {
+                name: id.to_bits(),
+                generation: epoch,
+                seen: connection.seen,
+                idle_ms,
+            };
+            if is_tcp && known.handed_over && self.renew(program, &key, renewal, id)? {
+                continue;
+            }
+            let numbers = said.map(|said| TcpNumbers {
+                since: epochs.latest(),
+                settled: false,
+                sides: sides(said, from_higher),
+            });
+            if numbers.is_some() {
+                let connection = Followed { key, id, from_higher };
+                self.followed.push_back((worker::now() + SETTLED, connection));
+            }
             let value = CachedConnection {
                 generation: epoch,
                 seen: connection.seen,
-                idle_ms: u32::try_from(idle).unwrap_or(u32::MAX),
+                idle_ms,
                 from_higher,
                 one_way: connection.state.is_one_way(),
                 numbers,
@@ -138,40 +168,121 @@ impl Handed {
                 false => entries.push((key, value)),
             }
         }
-        let put = self.put_brief(program, conntrack, &brief);
+        let put_brief = self.put_brief(program, conntrack, &brief);
         // The others are put whether or not there is memory for brief ones.
         if entries.is_empty() {
-            return put;
+            return put_brief;
         }
-        let mut done = self.put(program, &entries)?;
-        if done < entries.len() && self.evict(program, conntrack, (epochs, now))? {
-            done = self.put(program, &entries)?;
-        }
-        if self.check_windows && begun.elapsed() > MOST_UNFOLLOWED {
+        let put = self.put_with_room(program, conntrack, &entries, (epochs, now));
+        // Some are there though the kernel had no memory for others.
+        if begun.elapsed() > MOST_UNFOLLOWED {
             // Too much may have gone by meanwhile.
-            entries.iter_mut().for_each(|(_, value)| value.numbers = None);
-            done = self.put(program, &entries)?;
+            for (key, value) in entries.iter().filter(|(_, value)| value.numbers.is_some()) {
+                program.amend(key, value.name, Amendment::Forget)?;
+            }
         }
-        self.refused += (entries.len() - done) as u64;
-        self.count(program, done);
-        put
+        // A worker may have let one go before it was there.
+        let is_over = |value: &CachedConnection| {
+            let known = conntrack.find(ConnectionId::from_bits(value.name));
+            known.is_none_or(|known| !known.handed_over)
+        };
+        let over: Vec<_> = entries
+            .iter()
+            .filter(|(_, value)| is_over(value))
+            .map(|(key, _)| *key)
+            .collect();
+        program.connections().remove(&over)?;
+        put_brief.and(put)
     }
 
-    /// Puts connections, and returns how many there is room for. Counts those that the kernel
-    /// refuses for another reason, and those that are there then: the next packet of the others is
-    /// handed over again.
-    fn put(&mut self, program: &GatewayProgram, entries: &[(ConnectionKey, CachedConnection)]) -> Result<usize> {
-        let put = program.connections().put(entries);
-        if put.is_err() {
-            let is_there = |(key, value): &&(ConnectionKey, CachedConnection)| {
-                let found = program.connections().find(key).ok().flatten();
-                found.is_some_and(|it| (it.name, it.generation) == (value.name, value.generation))
-            };
-            let there = entries.iter().filter(is_there).count();
-            self.failed += (entries.len() - there) as u64;
-            self.count(program, there);
+    /// Puts connections, if need be in place of others that are over or quiet. Packets change the
+    /// numbers of an entry as soon as it is there, so none is put twice.
+    fn put_with_room(
+        &mut self,
+        program: &GatewayProgram,
+        conntrack: &Conntrack,
+        entries: &[(ConnectionKey, CachedConnection)],
+        at: (&Epochs, u64),
+    ) -> Result<()> {
+        let mut refused = self.put(program, entries)?;
+        if !refused.is_empty() && self.evict(program, conntrack, at)? {
+            let others: Vec<_> = refused.iter().map(|number| entries[*number]).collect();
+            refused = self.put(program, &others)?;
+        }
+        self.refused += refused.len() as u64;
+        Ok(())
+    }
+
+    /// Puts connections, and returns for which there was no room. Counts those that are there, and
+    /// those that the kernel refuses for another reason: their next packet hands them over again.
+    fn put(&mut self, program: &GatewayProgram, entries: &[(ConnectionKey, CachedConnection)]) -> Result<Vec<usize>> {
+        let put = program.connections().put_once(entries);
+        match &put {
+            Ok(refused) => self.count(program, entries.len() - refused.len()),
+            Err(_) => {
+                let is_there = |(key, value): &&(ConnectionKey, CachedConnection)| {
+                    let found = program.connections().find(key).ok().flatten();
+                    found.is_some_and(|it| (it.name, it.generation) == (value.name, value.generation))
+                };
+                let there = entries.iter().filter(is_there).count();
+                self.failed += (entries.len() - there) as u64;
+                self.count(program, there);
+            }
         }
         Ok(put?)
+    }
+
+    /// Allows a connection again that the program has, and whose numbers go on. False if it has
+    /// none, or another one of these ends.
+    fn renew(
+        &self,
+        program: &GatewayProgram,
+        key: &ConnectionKey,
+        renewal: Amendment,
+        id: ConnectionId,
+    ) -> Result<bool> {
+        if program.amend(key, id.to_bits(), renewal)? {
+            return Ok(true);
+        }
+        // The process before had another name for it.
+        let before = program.connections().find(key)?;
+        match before.filter(|before| before.generation < self.first_epoch) {
+            Some(before) => Ok(program.amend(key, before.name, renewal)?),
+            None => Ok(false),
+        }
+    }
+
+    /// Returns whether connections are handed over with numbers now: not while as many as may have
+    /// numbers that are about to settle.
+    fn follows(&self) -> bool {
+        self.check_windows && self.followed.len() + self.merged.len() < MAX_UNSETTLED
+    }
+
+    /// Settles numbers of some connections that were put long enough ago. To be called often, and
+    /// soon again if it returns true: then there may be more of them.
+    pub(super) fn settle(&mut self, program: &GatewayProgram, conntrack: &Conntrack, now: u64) -> Result<bool> {
+        let mut left = MAX_SETTLED;
+        while left > 0
+            && let Some((_, connection)) = self.merged.pop_front_if(|(at, _)| *at <= now)
+        {
+            program.amend(&connection.key, connection.id.to_bits(), Amendment::Settle)?;
+            left -= 1;
+        }
+        while left > 0
+            && let Some((_, connection)) = self.followed.pop_front_if(|(at, _)| *at <= now)
+        {
+            let Followed { key, id, from_higher } = connection;
+            match conntrack.settle(id) {
+                Some(said) => {
+                    program.amend(&key, id.to_bits(), Amendment::Merge(sides(said, from_higher)))?;
+                    self.merged.push_back((now + IN_FORCE, connection));
+                }
+                // It is over, or workers do not know any more.
+                None => _ = program.amend(&key, id.to_bits(), Amendment::Forget)?,
+            }
+            left -= 1;
+        }
+        Ok(left == 0)
     }
 
     /// Puts brief connections where there is room. They take it from nobody.
@@ -183,13 +294,12 @@ impl Handed {
     ) -> Result<()> {
         let mut failed = None;
         for entry in entries {
-            let done = self.put(program, &[*entry]);
-            self.refused += u64::from(matches!(done, Ok(0)));
-            if !matches!(done, Ok(1..)) {
+            let put = self.put(program, &[*entry]);
+            if !put.as_ref().is_ok_and(Vec::is_empty) {
                 conntrack.take_back(ConnectionId::from_bits(entry.1.name));
             }
-            match done {
-                Ok(done) => self.count(program, done),
+            match put {
+                Ok(refused) => self.refused += refused.len() as u64,
                 Err(error) => failed = Some(error),
             }
         }
@@ -340,27 +450,14 @@ fn is_there(program: &GatewayProgram, connection: &Connection, epoch: u64, now: 
     Ok(program.connections().find(&key)?.is_some_and(is_its))
 }
 
-/// Returns the numbers that the fast path goes on from: what workers have followed until now, or
-/// what the fast path itself has, of a connection that is put again. None: not known.
-fn numbers(
-    said: Option<[Said; 2]>,
-    from_higher: bool,
-    known: Option<CachedConnection>,
-    now: u64,
-) -> Option<TcpNumbers> {
-    let followed = said.map(|[first, second]| {
-        let sides = if from_higher { [second, first] } else { [first, second] };
-        sides.map(|said| TcpSide {
-            end: said.end,
-            limit: said.limit,
-            window: said.window,
-            scale: said.scale,
-        })
-    });
-    let sides = followed.or_else(|| Some(known?.numbers?.sides))?;
-    Some(TcpNumbers {
-        exact_from: now.saturating_add(SETTLED),
-        sides,
+/// Returns what both sides have said, the lower end's first.
+fn sides([first, second]: [Said; 2], from_higher: bool) -> [TcpSide; 2] {
+    let sides = if from_higher { [second, first] } else { [first, second] };
+    sides.map(|said| TcpSide {
+        end: said.end,
+        limit: said.limit,
+        window: said.window,
+        scale: said.scale,
     })
 }
 
@@ -375,18 +472,15 @@ fn key(connection: &Connection) -> (ConnectionKey, bool) {
     )
 }
 
-/// Takes connections back from the fast path.
-fn let_go(
-    program: &GatewayProgram,
-    conntrack: &Conntrack,
-    connections: impl IntoIterator<Item = ConnectionId>,
-) -> Result<()> {
-    let ended = connections.into_iter().filter_map(|id| conntrack.find(id));
-    let keys: Vec<ConnectionKey> = ended.map(|connection| key(&connection).0).collect();
-    if !keys.is_empty() {
-        program.connections().remove(&keys)?;
+/// Takes a connection back from the fast path that has ended or, in its place, one before it.
+/// Another one may begin with the packet that ended it, so this cannot wait for the keeper.
+pub(super) fn let_go(connections: &CachedConnections, conntrack: &Conntrack, found: Cacheable) {
+    if let Cacheable::Ended(ended) = found
+        && let Some(connection) = conntrack.find(ended)
+        && let Err(error) = connections.remove(&[key(&connection).0])
+    {
+        tracing::warn!(%error, "the fast path has a connection that has ended");
     }
-    Ok(())
 }
 
 /// Tells a connection when the fast path has sent on a packet of it. False if it is over, or may no longer hold.
@@ -400,6 +494,7 @@ fn lives(conntrack: &Conntrack, epochs: &Epochs, key: &ConnectionKey, value: &Ca
 /// Tells the connections what the fast path has sent on, and removes from there what is over, or may no longer hold. How many entries
 /// there are.
 pub(super) fn synchronise(program: &GatewayProgram, conntrack: &Conntrack, epochs: &Epochs) -> Result<u64> {
+    let lingering = conntrack.lingering();
     let (mut over, mut entries) = (Vec::new(), 0);
     program.connections().for_each(|key, value| {
         if lives(conntrack, epochs, &key, &value) {
@@ -409,17 +504,23 @@ pub(super) fn synchronise(program: &GatewayProgram, conntrack: &Conntrack, epoch
         }
     })?;
     program.connections().remove(&over)?;
+    conntrack.let_go(lingering);
     Ok(entries)
 }
 
-/// Takes up the connections that the gateway had before it was started anew: those that the fast path knows. How many.
-pub(super) fn restore(program: &GatewayProgram, tables: &Tables, now: u64) -> Result<usize> {
+/// Takes up the connections that the gateway had before it was started anew: those that the
+/// fast path knows, whose cache was adopted, or is that of a program before. How many.
+pub(super) fn restore(program: &GatewayProgram, tables: &Tables, is_adopted: bool, now: u64) -> Result<usize> {
     let mut known = Vec::new();
     program.connections().for_each(|key, value| {
         if now.saturating_sub(value.seen) <= u64::from(value.idle_ms) * 1_000_000 {
             known.push((key, value));
         }
     })?;
+    if is_adopted {
+        // There may be no room for all.
+        tables.conntrack.expect_lingering();
+    }
     let mut bindings = tables.bindings.reader();
     let mut restored = 0;
     for (key, value) in known {
@@ -441,7 +542,7 @@ pub(super) fn restore(program: &GatewayProgram, tables: &Tables, now: u64) -> Re
             seen: value.seen,
             profiles: [profile(source), profile(destination)],
             generation: 0,
-            handed_over: false,
+            handed_over: is_adopted && Protocol(key.protocol()) == Protocol::TCP,
             id: ConnectionId::from_bits(0),
         };
         restored += usize::from(tables.conntrack.restore(now, &connection));
@@ -449,16 +550,21 @@ pub(super) fn restore(program: &GatewayProgram, tables: &Tables, now: u64) -> Re
     Ok(restored)
 }
 
-/// Removes the numbers of TCP from all entries, so that the program checks none. For a gateway that
-/// takes over the cache of one that checked them.
-pub(super) fn stop_checking(program: &GatewayProgram) -> Result<()> {
+/// Has the program check no numbers of these connections that it has already: of all, or of those
+/// that workers of the process before may know more of.
+pub(super) fn forget_numbers(program: &GatewayProgram, unsettled_only: bool) -> Result<()> {
     let mut unchecked = Vec::new();
     program.connections().for_each(|key, value| {
-        if value.numbers.is_some() {
-            unchecked.push((key, CachedConnection { numbers: None, ..value }));
+        if value
+            .numbers
+            .is_some_and(|numbers| !(unsettled_only && numbers.settled))
+        {
+            unchecked.push((key, value.name));
         }
     })?;
-    program.connections().put(&unchecked)?;
+    for (key, name) in unchecked {
+        program.amend(&key, name, Amendment::Forget)?;
+    }
     Ok(())
 }
 

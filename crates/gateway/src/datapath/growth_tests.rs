@@ -42,6 +42,7 @@ fn keeper_and_changes_do_not_wait_for_growth() {
         options.cached_neighbors = 4..=100;
         let path = XdpPath::start(&options, &tables).unwrap();
         let program = Arc::clone(&path.cache().program);
+        let smaller = Arc::downgrade(&program);
         // As a driver that takes its time to replace the program.
         let attached = path.attached.lock().unwrap();
         put_neighbors(&path, &tables, 1..=20);
@@ -60,6 +61,9 @@ fn keeper_and_changes_do_not_wait_for_growth() {
         drop(attached);
         let has_grown = || path.counters().cache_capacity == 40;
         assert!(wait_until(LIMIT, has_grown), "{:?}", path.counters());
+        drop(program);
+        let is_free = || smaller.strong_count() == 0;
+        assert!(wait_until(LIMIT, is_free), "its table takes memory on");
     });
 }
 

@@ -46,10 +46,11 @@ impl Keeper {
         let mut moved: Option<Moved> = None;
         let mut check = Check::new(ticked);
         let (mut marks, mut growth) = (false, GrowthThread::default());
+        let (mut settles, mut held) = (false, 0);
         // Since the last tick.
         let mut is_failing = false;
         while !self.shared.stop.load(Ordering::Relaxed) {
-            let pause = match (marks || moved.is_some(), self.hosts.is_empty()) {
+            let pause = match (marks || settles || moved.is_some(), self.hosts.is_empty()) {
                 (true, _) => BETWEEN_PARTS,
                 (false, true) => TICK / 10,
                 (false, false) => BETWEEN_LOOKS,
@@ -75,6 +76,10 @@ impl Keeper {
                     looked = Instant::now();
                 }
             }
+            settles = self.settle(&mut held).unwrap_or_else(|error| {
+                tracing::warn!(%error, "numbers of TCP cannot be settled");
+                false
+            });
             marks = self.cache().mark().unwrap_or_else(|error| {
                 tracing::warn!(%error, "packets cannot be let into the straight lane again");
                 false
@@ -109,16 +114,31 @@ impl Keeper {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Settles numbers of TCP, but not while a worker that was held up may have packets from before
+    /// they were put: until `held`. Returns whether there may be more of them.
+    fn settle(&self, held: &mut u64) -> Result<bool> {
+        let now = now();
+        if self.workers.iter().any(|worker| worker.is_held_up(now)) {
+            *held = now + connections::SETTLED;
+        }
+        if now < *held {
+            return Ok(false);
+        }
+        let mut cache = self.cache();
+        let program = Arc::clone(&cache.program);
+        cache.handed.settle(&program, &self.tables.conntrack, now)
+    }
+
     /// What workers have found.
     fn take(&self, first: (Cacheable, u64)) -> Result<()> {
-        let (mut addresses, mut open, mut ended) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut addresses, mut open) = (Vec::new(), Vec::new());
         let more = self.cacheable.try_iter().take(BATCH);
         for (found, epoch) in std::iter::once(first).chain(more) {
             match found {
-                Cacheable::Nothing => {}
+                // Workers let go of what has ended.
+                Cacheable::Nothing | Cacheable::Ended(_) => {}
                 Cacheable::Neighbor(address) => addresses.push(address),
                 Cacheable::Connection { connection, .. } => open.push((connection, epoch)),
-                Cacheable::Ended(connection) => ended.push(connection),
             }
         }
         // No epoch begins as long as somebody has the lock.
@@ -135,7 +155,7 @@ impl Keeper {
         cache.refresh(&addresses, Room::Made);
         let program = Arc::clone(&cache.program);
         let at = (&self.shared.epochs, now());
-        cache.handed.update(&program, &self.tables.conntrack, open, ended, at)
+        cache.handed.hand_over(&program, &self.tables.conntrack, open, at)
     }
 
     /// Looks on for neighbours of hosts whose MAC addresses have changed.

@@ -36,7 +36,8 @@ pub struct PathOptions {
     pub cached_neighbors: RangeInclusive<u32>,
     /// Room of the fast path's cache of connections.
     pub cached_connections: u32,
-    /// The fast path checks the sequence and acknowledgment numbers of TCP.
+    /// The fast path checks the sequence and acknowledgment numbers of TCP. Not where other
+    /// gateways may have segments of the same connection.
     pub check_windows: bool,
     /// What can be changed while it runs.
     pub settings: PathSettings,

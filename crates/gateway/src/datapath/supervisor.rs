@@ -204,6 +204,8 @@ impl Supervisor {
             leaving: Vec::with_capacity(BURST as usize),
             left: Vec::with_capacity(BURST as usize),
             cache: &self.cache,
+            connections: Arc::clone(self.program().connections()),
+            conntrack: &self.tables.conntrack,
         }
     }
 

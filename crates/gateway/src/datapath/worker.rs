@@ -10,6 +10,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use crossbeam_channel::Sender;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use ringside_bpf::gateway::FlowSample;
+use ringside_gateway_core::conntrack::Conntrack;
 use ringside_gateway_core::decide::{Cacheable, Decider, Decision, Settings};
 use ringside_gateway_core::table::{HostId, HostReader};
 use ringside_gateway_core::{Buffer, Content, DropReason, Packet};
@@ -17,6 +18,7 @@ use ringside_nic::clock::{Monotonic, Timestamp};
 use ringside_xsk::{Error, Frame, Queue, Wait};
 
 use super::cache::Cache;
+use super::connections::{self, CachedConnections};
 use super::counters::{Full, Tally, WorkerCounters};
 use super::edit::{Desk, Edit, EditKept, InFrames as _};
 use super::epochs::Epochs;
@@ -222,6 +224,9 @@ pub(super) struct Worker<'a> {
     pub(super) leaving: Vec<Leaving>,
     pub(super) left: Vec<Left>,
     pub(super) cache: &'a Mutex<Cache>,
+    /// Those of the fast path, also of a program that takes the place of this one.
+    pub(super) connections: Arc<CachedConnections>,
+    pub(super) conntrack: &'a Conntrack,
 }
 
 impl Worker<'_> {
@@ -395,6 +400,7 @@ impl Worker<'_> {
             let no_room = |host| (!waiting.has_room(host)).then_some(DropReason::HostQueueFull);
             let mut shown = None;
             let decision = desk.decide(&mut decisions, &mut Edit(&mut packet), whole, no_room, &mut shown);
+            connections::let_go(&self.connections, self.conntrack, decisions.cacheable());
             match decision {
                 Decision::Send { port: by } => {
                     if let Some(flow) = flow
@@ -411,7 +417,7 @@ impl Worker<'_> {
                         self.leaving.push(Leaving(by, packet.keep(), decision, shown));
                     }
                     let cacheable = self.tell.fast.then(|| decisions.cacheable());
-                    if let Some(cacheable) = cacheable.filter(|cacheable| *cacheable != Cacheable::Nothing) {
+                    if let Some(cacheable @ (Cacheable::Neighbor(_) | Cacheable::Connection { .. })) = cacheable {
                         self.counters
                             .tell(Full::Caches, &self.tell.cacheable, (cacheable, epoch));
                     }
@@ -482,6 +488,7 @@ impl Worker<'_> {
             let unresolved = |_| Some(DropReason::HostUnresolved);
             let mut shown = None;
             let decision = desk.decide(&mut decisions, &mut EditKept(&mut frame), whole, unresolved, &mut shown);
+            connections::let_go(&self.connections, self.conntrack, decisions.cacheable());
             self.counters.refused(decision, bytes);
             let port = match decision {
                 Decision::Send { port } => port,

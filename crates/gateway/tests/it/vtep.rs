@@ -33,6 +33,7 @@ pub(crate) struct Vtep {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     received: Arc<Mutex<Vec<Received>>>,
+    is_rough: Arc<AtomicBool>,
     socket: Arc<UdpSocket>,
     gateway: SocketAddr,
 }
@@ -76,12 +77,14 @@ impl Vtep {
         let socket = Arc::new(socket);
         let stop = Arc::new(AtomicBool::new(false));
         let received = Arc::new(Mutex::new(Vec::new()));
+        let is_rough = Arc::new(AtomicBool::new(false));
         let mut threads = Vec::new();
         for (vni, tap) in taps.clone() {
-            let (socket, stop) = (Arc::clone(&socket), Arc::clone(&stop));
+            let (socket, is_rough) = (Arc::clone(&socket), Arc::clone(&is_rough));
+            let stop = Arc::clone(&stop);
             let to = SocketAddr::from((gateway, port));
             threads.push(std::thread::spawn(move || {
-                send(&tap, &socket, (tunnel, vni, to), &stop)
+                send(&tap, &socket, (tunnel, vni, to), (&stop, &is_rough))
             }));
         }
         let (stopped, seen) = (Arc::clone(&stop), Arc::clone(&received));
@@ -92,6 +95,7 @@ impl Vtep {
             stop,
             threads,
             received,
+            is_rough,
             socket,
             gateway: SocketAddr::from((gateway, port)),
         }
@@ -100,6 +104,12 @@ impl Vtep {
     /// Sends the gateway a datagram as it is.
     pub(crate) fn send(&self, datagram: &[u8]) {
         self.socket.send_to(datagram, self.gateway).expect("sends");
+    }
+
+    /// Whether it loses one of 64 packets that it sends, and sends another one behind the next
+    /// five.
+    pub(crate) fn set_rough(&self, is_rough: bool) {
+        self.is_rough.store(is_rough, Ordering::Relaxed);
     }
 
     /// What came since the last call.
@@ -118,8 +128,14 @@ impl Drop for Vtep {
     }
 }
 
-fn send(tap: &Tap, socket: &UdpSocket, (tunnel, vni, to): (Tunnel, u32, SocketAddr), stop: &AtomicBool) {
+fn send(
+    tap: &Tap,
+    socket: &UdpSocket,
+    (tunnel, vni, to): (Tunnel, u32, SocketAddr),
+    (stop, is_rough): (&AtomicBool, &AtomicBool),
+) {
     let mut packet = [0; LONGEST];
+    let (mut number, mut late) = (0_u64, None);
     match tunnel {
         Tunnel::Geneve => geneve::Header { vni }.emit(&mut packet),
         _ => vxlan::Header { vni }.emit(&mut packet),
@@ -128,7 +144,18 @@ fn send(tap: &Tap, socket: &UdpSocket, (tunnel, vni, to): (Tunnel, u32, SocketAd
     while !stop.load(Ordering::Relaxed) {
         match tap.receive(&mut packet[HEADER..], LOOK) {
             // As a wire does, it loses what the host's own network does not take.
-            Ok(Some(length)) => _ = socket.send_to(&packet[..HEADER + length], to),
+            Ok(Some(length)) => {
+                let packet = &packet[..HEADER + length];
+                number += 1;
+                match (is_rough.load(Ordering::Relaxed), number % 64) {
+                    (true, 13) => {}
+                    (true, 29) => late = Some(packet.to_vec()),
+                    _ => _ = socket.send_to(packet, to),
+                }
+                if let Some(packet) = late.take_if(|_| number % 64 == 34) {
+                    _ = socket.send_to(&packet, to);
+                }
+            }
             Ok(None) => {}
             Err(_) => return,
         }

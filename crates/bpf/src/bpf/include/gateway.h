@@ -10,7 +10,7 @@
 
 #include "parse.h"
 
-#define GATEWAY_LAYOUT 13
+#define GATEWAY_LAYOUT 14
 
 #define MOST_PORTS 16
 #define MOST_ADDRESSES 16
@@ -138,12 +138,16 @@ enum connection_flags {
 	FROM_HIGH = 1, /* its higher end has sent the first packet */
 	ONE_WAY = 2,   /* the other end has not answered: its packets go to a worker */
 	NUMBERED = 4,  /* of TCP, and what its ends have said is known: `sides` */
+	UNSETTLED = 8, /* a worker may still have segments of it that are not in `sides` */
 };
 
 /* What one end of a TCP connection has said: Side of crates/gateway-core/src/conntrack/tcp.rs. */
 struct tcp_side {
 	__u32 end;    /* one behind the last number that it has sent */
 	__u32 limit;  /* the last number that the other end has offered to take, and one more */
+	/* While UNSETTLED the same with segments that were ahead of `end` and `limit` of either side. */
+	__u32 end_seen;
+	__u32 limit_seen;
 	__u16 window; /* the largest that it has offered, not shifted */
 	__u8 scale;   /* the shift of its windows */
 	__u8 pad;
@@ -155,10 +159,37 @@ struct connection {
 	__u64 seen;	  /* when it had its last packet, or was entered */
 	__u64 name;	  /* the owner's */
 	__u32 idle_ms;	  /* so much later it is over */
-	__u8 flags;	  /* enum connection_flags */
-	__u8 pad[3];
-	__u64 exact_from; /* workers may have sent on segments that are not in `sides` before */
+	__u32 flags;	  /* enum connection_flags */
+	__u64 numbered; /* since which generation `sides` follows each segment */
 	struct tcp_side sides[2]; /* of the lower and of the higher end */
+};
+
+/*
+ * What the owner changes of a connection in place, as the packet that ringside_gateway_amend is run
+ * on. Packets change an entry at the same time, so the owner must not read it and put it again.
+ */
+struct amendment {
+	struct connection_key key;
+	__u32 flags; /* enum amendment_flags */
+	__u64 name;  /* of another connection: nothing is done */
+	__u64 generation;
+	__u64 seen;
+	__u64 new_name;
+	__u32 idle_ms;
+	struct {
+		__u32 end;
+		__u32 limit;
+		__u16 window;
+		__u16 pad;
+	} sides[2];
+	__u32 pad;
+};
+
+enum amendment_flags {
+	RENEW = 1,  /* `generation`, `seen`, `new_name` and `idle_ms` */
+	MERGE = 2,  /* `sides`: what workers have followed */
+	SETTLE = 4, /* after MERGE: UNSETTLED ends */
+	FORGET = 8, /* NUMBERED ends */
 };
 
 struct port {
@@ -269,6 +300,11 @@ struct {
 	__type(value, struct connection);
 } connections SEC(".maps");
 
+struct policy {
+	__u64 since; /* 0: no rules are bound to any address */
+	__u64 followed_since; /* the numbers of connections are followed without a gap */
+};
+
 /*
  * By the lower bits of a VNI: since which generation its rules and what they are bound to
  * are as they are; 0: none are bound to any of its addresses. Networks whose numbers have
@@ -279,7 +315,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, POLICY_SLOTS);
 	__type(key, __u32);
-	__type(value, __u64);
+	__type(value, struct policy);
 } policies SEC(".maps");
 
 /*
@@ -355,9 +391,9 @@ static __always_inline const struct config *current_config(void)
 static __always_inline __u64 policy_since(__u32 vni)
 {
 	__u32 slot = vni & (POLICY_SLOTS - 1);
-	__u64 *since = bpf_map_lookup_elem(&policies, &slot);
+	struct policy *policy = bpf_map_lookup_elem(&policies, &slot);
 
-	return since ? *since : ~0ull;
+	return policy ? policy->since : ~0ull;
 }
 
 static __always_inline void count(__u32 outcome, __u64 bytes)

@@ -70,48 +70,123 @@ static __always_inline int is_before(__u32 a, __u32 b)
 	return (__s32)(a - b) < 0;
 }
 
-/* The least that acknowledgments may lag behind, and what workers may have sent on before `exact_from`. */
+/*
+ * Moves a bound up. Another CPU may do the same at the same time, or the entry may be that of
+ * another connection by now, whose name is written before its bounds.
+ */
+static __always_inline void move_up(const struct connection *connection, __u64 name, __u32 *bound,
+				    __u32 to)
+{
+	for (int i = 0; i < 3; i++) {
+		__u32 before = *(volatile __u32 *)bound;
+
+		if (!is_before(before, to) || *(volatile __u64 *)&connection->name != name ||
+		    __sync_val_compare_and_swap(bound, before, to) == before)
+			return;
+	}
+}
+
+/* Nothing is checked from now on. Another CPU may change other flags at the same time. */
+static __always_inline void forget_numbers(struct connection *connection)
+{
+	__sync_fetch_and_and(&connection->flags, ~(NUMBERED | UNSETTLED));
+}
+
+/* The least that acknowledgments may lag behind, and what segments of workers may be ahead. */
 #define LEAST_LAG 66000
-#define UNSEEN (1 << 24)
+#define UNSEEN (1 << 28)
+/* In ns: packets of a connection that had none for longer may not have come here. */
+#define GAP 30000000000ll
 
 /*
  * Does a segment fit what both ends have said? What it says is noted then. As Tcp::fits() and
- * see_others() of crates/gateway-core/src/conntrack/tcp.rs; CPUs that have a packet of the same
- * direction at once may lose what one of the two says, as a bound that the next packet moves.
+ * see_others() of crates/gateway-core/src/conntrack/tcp.rs. Bounds move by segments within them
+ * only: one that is ahead passes while a worker may know more, and is noted apart.
  */
-static __always_inline int note_segment(struct connection *connection, struct tcp_side *side,
+static __always_inline int note_segment(const struct connection *connection, struct tcp_side *side,
 					struct tcp_side *other, const struct tcphdr *tcp,
-					__u32 length, __u64 now)
+					__u32 length, int is_settled)
 {
+	__u64 name = *(volatile __u64 *)&connection->name;
 	__u32 sequence = bpf_ntohl(tcp->seq), acknowledgment = bpf_ntohl(tcp->ack_seq);
 	__u32 end = sequence + length - tcp->doff * 4 + tcp->fin;
-	__u32 own = (__u32)side->window << (side->scale & 15);
-	__u32 others = (__u32)other->window << (other->scale & 15);
-	__u32 unseen = now < connection->exact_from ? UNSEEN : 0;
+	__u32 own = ((__u32)side->window << (side->scale & 15)) + 1;
+	__u32 others = ((__u32)other->window << (other->scale & 15)) + 1;
+	/* What the other end takes (RFC 5961 5.2) if it has sent all that it may. */
+	__u32 lag = 2 * own;
 	__u16 window = bpf_ntohs(tcp->window);
-	__u32 limit;
+	__u32 offered = acknowledgment + ((__u32)window << (side->scale & 15));
+	/* One more than was offered, which is how a closed window is probed. */
+	__u32 limit = side->limit + 1;
 
-	if (is_before(side->limit + unseen, sequence) || is_before(end, side->end - others - 1))
+	if (is_before(is_settled ? limit : side->limit + UNSEEN, sequence) ||
+	    is_before(end, side->end - others - 1))
 		return 0;
 	/* A reset ends what its sender knows nothing of: nobody's numbers follow from it. */
 	if (tcp->rst)
 		return 1;
-	if (is_before(other->end + unseen, acknowledgment) ||
-	    is_before(acknowledgment, other->end - (own > LEAST_LAG ? own : LEAST_LAG)))
+	if (is_before(is_settled ? other->end : other->end + UNSEEN, acknowledgment) ||
+	    is_before(acknowledgment, other->end - (lag > LEAST_LAG ? lag : LEAST_LAG)))
 		return 0;
-	/* One more than was offered, which is how a closed window is probed. */
-	limit = side->limit + unseen + 1;
-	if (is_before(limit, end))
-		end = limit;
-	if (is_before(side->end, end))
-		side->end = end;
+	if (!is_settled) {
+		move_up(connection, name, &side->end_seen, end);
+		move_up(connection, name, &other->end_seen, acknowledgment);
+		move_up(connection, name, &other->limit_seen, offered);
+		if (is_before(limit, sequence) || is_before(other->end, acknowledgment))
+			return 1;
+	}
 	if (side->window < window)
 		side->window = window;
-	if (is_before(other->end, acknowledgment))
-		other->end = acknowledgment;
-	limit = acknowledgment + ((__u32)window << (side->scale & 15));
-	if (is_before(other->limit, limit))
-		other->limit = limit;
+	move_up(connection, name, &side->end, is_before(limit, end) ? limit : end);
+	move_up(connection, name, &other->limit, offered);
+	return 1;
+}
+
+/*
+ * Changes a connection as its owner wants. It is there, and known by that name: true. After MERGE
+ * all that was sent is within the bounds. What was seen ahead and is not was forged, or is more
+ * than a window: which of them cannot be told, and SETTLE forgets the numbers.
+ */
+static __always_inline int amend(const struct amendment *wanted)
+{
+	struct connection *connection = bpf_map_lookup_elem(&connections, &wanted->key);
+	struct tcp_side *low, *high;
+
+	if (!connection || connection->name != wanted->name)
+		return 0;
+	if (wanted->flags & RENEW) {
+		connection->generation = wanted->generation;
+		connection->idle_ms = wanted->idle_ms;
+		connection->name = wanted->new_name;
+		if (connection->seen < wanted->seen)
+			connection->seen = wanted->seen;
+	}
+	if (wanted->flags & FORGET)
+		forget_numbers(connection);
+	if (!(connection->flags & UNSETTLED))
+		return 1;
+	low = &connection->sides[0];
+	high = &connection->sides[1];
+	if (wanted->flags & MERGE) {
+#pragma unroll
+		for (int i = 0; i < 2; i++) {
+			struct tcp_side *side = &connection->sides[i];
+
+			move_up(connection, wanted->name, &side->end, wanted->sides[i].end);
+			move_up(connection, wanted->name, &side->limit, wanted->sides[i].limit);
+			if (side->window < wanted->sides[i].window)
+				side->window = wanted->sides[i].window;
+		}
+	}
+	if (wanted->flags & SETTLE) {
+		if (is_before(low->end, low->end_seen) || is_before(high->end, high->end_seen)) {
+			forget_numbers(connection);
+		} else {
+			move_up(connection, wanted->name, &low->limit, low->limit_seen);
+			move_up(connection, wanted->name, &high->limit, high->limit_seen);
+			__sync_fetch_and_and(&connection->flags, ~UNSETTLED);
+		}
+	}
 	return 1;
 }
 
@@ -123,18 +198,21 @@ enum known {
 };
 
 /*
- * A step: plain data, or an echo, of a connection that is known here and was allowed by the policy
- * in force? `handed_up`: a worker decides about it, whatever it is; its numbers count all the same.
+ * A step. KNOWN: plain data, or an echo, of a connection that is known here and was allowed by the
+ * policy in force. With `follow` no packet is KNOWN: only the numbers of TCP are checked and noted,
+ * of a packet that a worker decides about, or to whose ends no rules are bound.
  */
 __noinline int is_established(struct xdp_md *ctx, const struct config *config,
-			      const struct found *found, const struct upper *upper, __u32 handed_up)
+			      const struct found *found, const struct upper *upper, __u32 follow)
 {
 	struct connection_key key = {};
 	struct connection *connection;
+	struct policy *policy;
 	struct tcphdr *tcp = 0;
 	struct packet packet;
+	__u32 slot;
 	__be16 ports[2]; /* of the sender and of the receiver */
-	int from_high, is_first, asks = 0, is_echo = 0;
+	int from_high, is_first, is_over, asks = 0, is_echo = 0;
 	void *at;
 	__u64 now;
 
@@ -151,12 +229,12 @@ __noinline int is_established(struct xdp_md *ctx, const struct config *config,
 		if (tcp->doff < 5 || tcp->doff * 4 > upper->length)
 			return UNKNOWN;
 		/* A SYN, or what has no ACK and is no reset, says nothing of an open connection. */
-		if (handed_up ? (tcp->syn || !(flags & (TCP_RST | TCP_ACK))) :
+		if (follow ? (tcp->syn || !(flags & (TCP_RST | TCP_ACK))) :
 				(flags & (TCP_STATE_FLAGS | TCP_ACK)) != TCP_ACK)
 			return UNKNOWN;
 		ports[0] = tcp->source;
 		ports[1] = tcp->dest;
-	} else if (handed_up) {
+	} else if (follow) {
 		return UNKNOWN;
 	} else if (upper->protocol == IPPROTO_UDP) {
 		struct udphdr *udp = at;
@@ -204,10 +282,17 @@ __noinline int is_established(struct xdp_md *ctx, const struct config *config,
 	connection = bpf_map_lookup_elem(&connections, &key);
 	if (!connection)
 		return UNKNOWN;
+	slot = found->vni & (POLICY_SLOTS - 1);
+	policy = bpf_map_lookup_elem(&policies, &slot);
+	if (!policy)
+		return UNKNOWN;
 	/* A tick of the kernel is exact enough, and no clock is read. */
 	now = bpf_ktime_get_coarse_ns();
-	if (tcp && (connection->flags & NUMBERED)) {
+	is_over = (__s64)(now - connection->seen) > (__s64)connection->idle_ms * 1000000;
+	if (tcp && (connection->flags & NUMBERED) &&
+	    connection->numbered >= policy->followed_since) {
 		struct tcp_side *side = &connection->sides[0], *other = &connection->sides[1];
+		int is_settled = !(connection->flags & UNSETTLED);
 
 		/* What refuses a SYN of somebody who knows nothing of the connection. */
 		if (tcp->rst && tcp->ack && !tcp->seq)
@@ -216,17 +301,21 @@ __noinline int is_established(struct xdp_md *ctx, const struct config *config,
 			side = &connection->sides[1];
 			other = &connection->sides[0];
 		}
-		if (!note_segment(connection, side, other, tcp, upper->length, now))
-			return OUT_OF_WINDOW;
+		if (!note_segment(connection, side, other, tcp, upper->length, is_settled)) {
+			/* Of one that is over these may be the ports of another by now. */
+			if (is_over)
+				return UNKNOWN;
+			if (is_settled && (__s64)(now - connection->seen) <= GAP)
+				return OUT_OF_WINDOW;
+			forget_numbers(connection);
+		}
 	}
-	if (handed_up || connection->generation < policy_since(found->vni) ||
+	if (follow || is_over || connection->generation < policy->since ||
 	    connection->generation < config->generation)
 		return UNKNOWN;
 	is_first = from_high == !!(connection->flags & FROM_HIGH);
 	/* An answer to what had none; or requests of the other end, if the identifier is ECHO_PORT. */
 	if ((!is_first && (connection->flags & ONE_WAY)) || (is_echo && asks != is_first))
-		return UNKNOWN;
-	if ((__s64)(now - connection->seen) > (__s64)connection->idle_ms * 1000000)
 		return UNKNOWN;
 	if (connection->seen < now)
 		connection->seen = now;

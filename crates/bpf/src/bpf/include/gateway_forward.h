@@ -312,6 +312,9 @@ __noinline int find_route(struct xdp_md *ctx, const struct config *config,
 
 		if (known != KNOWN)
 			return known == OUT_OF_WINDOW ? DROP_OUT_OF_WINDOW : SLOW_POLICED;
+	} else if (guarded && upper.protocol == IPPROTO_TCP) {
+		/* Rules that were bound to its ends may be again. */
+		is_established(ctx, config, found, &upper, 1);
 	}
 	route->place = place;
 	route->policed = policed;

@@ -178,7 +178,7 @@ impl Bed {
             worker,
         };
         if bed.has_rules() {
-            let since = (PolicySlot::of(VNI), PolicySince(GENERATION));
+            let since = (PolicySlot::of(VNI), PolicySince::first(GENERATION));
             bed.program.policies().put(&[since]).unwrap();
             bed.hand_over_all();
         }

@@ -32,7 +32,7 @@ pub(crate) fn with_rules(test: impl FnOnce(Bed) + Send) {
 
 /// The rules of a network are as they are since then.
 fn since(bed: &Bed, vni: u32, generation: u64) {
-    let entry = (PolicySlot::of(vni), PolicySince(generation));
+    let entry = (PolicySlot::of(vni), PolicySince::first(generation));
     assert_eq!(bed.program.policies().put(&[entry]).unwrap(), 1);
 }
 

@@ -81,7 +81,7 @@ fn nobody_is_told_of_who_has_rules() {
         };
         let entries = [(1, true), (2, false)].map(|(last, policed)| (key(last, false), guarded(last, policed)));
         bed.program.neighbors().put(&entries);
-        let since = (PolicySlot::of(VNI), PolicySince(1));
+        let since = (PolicySlot::of(VNI), PolicySince::first(1));
         bed.program.policies().put(&[since]).unwrap();
         bed.configure(|config| (config.one_in, config.sampling) = (1, None));
         for _ in 0..100 {

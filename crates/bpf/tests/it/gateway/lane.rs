@@ -226,7 +226,7 @@ fn plain_packets_take_it() {
             let since = |vni| {
                 program
                     .policies()
-                    .put(&[(PolicySlot::of(vni), PolicySince(1))])
+                    .put(&[(PolicySlot::of(vni), PolicySince::first(1))])
                     .unwrap()
             };
             since(VNI + 1);

@@ -1,14 +1,16 @@
 //! Numbers of TCP in connections that the program has.
 
-use ringside_bpf::gateway::{CachedConnection, Outcome, TcpNumbers, TcpSide};
+use ringside_bpf::gateway::{
+    Amendment, CachedConnection, ConnectionKey, Outcome, PolicySince, PolicySlot, TcpNumbers, TcpSide,
+};
 use ringside_gateway_core::DropReason;
-use ringside_gateway_core::testing::corpus::{mac, tenant};
+use ringside_gateway_core::testing::corpus::{VNI, mac, tenant};
 use ringside_gateway_core::testing::tenant_ip;
 use ringside_wire::Protocol;
 use ringside_wire::tcp::{Flags, Header};
 
-use crate::gateway::bed::Bed;
-use crate::gateway::connections::{POLICED, alive, connection, now, with_rules};
+use crate::gateway::bed::{Bed, key, neighbor};
+use crate::gateway::connections::{GENERATION, POLICED, alive, connection, with_rules};
 use crate::gateway::fixtures::sent;
 
 /// Ends of a connection of tenants 1 and 2.
@@ -21,12 +23,12 @@ const SCALES: [u8; 2] = [3, 7];
 /// In bytes.
 const OFFERED: [u32; 2] = [8000, 64_000];
 const LEAST_LAG: u32 = 66_000;
-const UNSEEN: u32 = 1 << 24;
+const UNSEEN: u32 = 1 << 28;
 
 const OUT_OF_WINDOW: Outcome = Outcome::Dropped(DropReason::OutOfWindow.number());
 
 /// All that was sent has been acknowledged.
-fn numbers(exact_from: u64) -> TcpNumbers {
+fn numbers(settled: bool) -> TcpNumbers {
     let side = |number: usize| TcpSide {
         end: SENT[number],
         limit: SENT[number].wrapping_add(OFFERED[1 - number]),
@@ -34,7 +36,8 @@ fn numbers(exact_from: u64) -> TcpNumbers {
         scale: SCALES[number],
     };
     TcpNumbers {
-        exact_from,
+        since: GENERATION,
+        settled,
         sides: [side(0), side(1)],
     }
 }
@@ -91,10 +94,10 @@ fn found(bed: &Bed, v6: bool) -> [TcpSide; 2] {
 
 /// Returns the verdict on the first segment of a connection, and whether its numbers were recorded.
 fn outcome(bed: &Bed, v6: bool, said: &Said) -> Outcome {
-    put(bed, v6, Some(numbers(0)));
+    put(bed, v6, Some(numbers(true)));
     let outcome = bed.run(&said.bytes(v6)).outcome;
     if outcome == OUT_OF_WINDOW {
-        assert_eq!(found(bed, v6), numbers(0).sides, "it says nothing");
+        assert_eq!(found(bed, v6), numbers(true).sides, "it says nothing");
     }
     outcome
 }
@@ -115,17 +118,17 @@ fn segments_out_of_the_window_are_dropped() {
                     other => panic!("{other:?}"),
                 }
             };
-            let (others, own) = (OFFERED[1 - way], OFFERED[way].max(LEAST_LAG));
+            let (others, lag) = (OFFERED[1 - way], (2 * (OFFERED[way] + 1)).max(LEAST_LAG));
             let behind = |number: u32| number.wrapping_neg();
             assert!(goes(0, 0), "the next one");
-            // Up to what was offered.
-            assert!(goes(others, 0) && !goes(others + 1, 0));
+            // Up to what was offered, and behind the byte that probes a closed window.
+            assert!(goes(others + 1, 0) && !goes(others + 2, 0));
             assert!(!goes(1 << 31, 0) && !goes(1 << 30, 0));
-            // As old as the largest window, and one more, of ten bytes.
-            assert!(goes(behind(others + 11), 0) && !goes(behind(others + 12), 0));
+            // As old as the largest window, and two more, of ten bytes.
+            assert!(goes(behind(others + 12), 0) && !goes(behind(others + 13), 0));
             // What was never sent is acknowledged; and what was long ago.
             assert!(!goes(0, 1) && !goes(0, 1 << 30));
-            assert!(goes(0, behind(own)) && !goes(0, behind(own + 1)));
+            assert!(goes(0, behind(lag)) && !goes(0, behind(lag + 1)));
         }
     });
 }
@@ -136,8 +139,8 @@ fn resets_and_ends_out_of_the_window_reach_no_worker() {
         let [rst, fin] = [Flags::RST, Flags::FIN | Flags::ACK];
         for (flags, sequence, expected) in [
             (rst, 0, POLICED),
-            (rst, OFFERED[1], POLICED),
-            (rst, OFFERED[1] + 1, OUT_OF_WINDOW),
+            (rst, OFFERED[1] + 1, POLICED),
+            (rst, OFFERED[1] + 2, OUT_OF_WINDOW),
             (rst | Flags::ACK, 1 << 31, OUT_OF_WINDOW),
             // What refuses a SYN of who knows nothing of the connection has no number.
             (rst | Flags::ACK, SENT[0].wrapping_neg(), POLICED),
@@ -175,7 +178,7 @@ fn resets_and_ends_out_of_the_window_reach_no_worker() {
 fn numbers_are_followed() {
     with_rules(|bed| {
         for v6 in [false, true] {
-            put(&bed, v6, Some(numbers(0)));
+            put(&bed, v6, Some(numbers(true)));
             let mut at = [0u32; 2];
             for _ in 0..100 {
                 for way in [0, 1] {
@@ -212,7 +215,7 @@ fn numbers_are_followed() {
 #[test]
 fn what_goes_to_workers_is_followed() {
     with_rules(|bed| {
-        put(&bed, false, Some(numbers(0)));
+        put(&bed, false, Some(numbers(true)));
         let mut last = Said {
             payload: 100,
             ..Said::new(0)
@@ -225,32 +228,268 @@ fn what_goes_to_workers_is_followed() {
     });
 }
 
-/// For a moment after it was put workers may have packets of it, which nobody has followed.
+fn ahead(way: usize, sequence: u32, acknowledgment: u32) -> Said {
+    Said {
+        sequence,
+        acknowledgment,
+        payload: 0,
+        ..Said::new(way)
+    }
+}
+
+fn ends() -> ConnectionKey {
+    connection(false, Protocol::TCP, PORTS)
+}
+
+fn amend(bed: &Bed, wanted: Amendment) {
+    assert!(bed.program.amend(&ends(), alive().name, wanted).unwrap());
+}
+
+fn is_dropped(bed: &Bed, said: &Said) -> bool {
+    bed.run(&said.bytes(false)).outcome == OUT_OF_WINDOW
+}
+
+/// Workers may have segments that nobody has followed here yet. Whoever forges some moves no bounds
+/// by them: what is right fits all the same. Nothing is dropped, and the numbers are forgotten if
+/// something is too far ahead.
 #[test]
-fn numbers_may_be_ahead_at_first() {
+fn what_is_ahead_passes_at_first_and_moves_no_bounds() {
     with_rules(|bed| {
-        let ahead = |sequence, acknowledgment| Said {
-            sequence,
-            acknowledgment,
-            ..Said::new(0)
-        };
-        let soon = now() + 60_000_000_000;
         let limit = UNSEEN + OFFERED[1];
-        for (said, fits) in [
-            (ahead(limit, 0), true),
-            (ahead(limit + 1, 0), false),
-            (ahead(0, UNSEEN), true),
-            (ahead(0, UNSEEN + 1), false),
+        for (said, is_followed) in [
+            (ahead(0, limit, 0), true),
+            (ahead(0, limit + 1, 0), false),
+            (ahead(0, 0, UNSEEN), true),
+            (ahead(0, 0, UNSEEN + 1), false),
+            (ahead(0, (OFFERED[1] + 3).wrapping_neg(), 0), false),
         ] {
-            put(&bed, false, Some(numbers(soon)));
-            let is_dropped = bed.run(&said.bytes(false)).outcome == OUT_OF_WINDOW;
-            assert_eq!(is_dropped, !fits, "{} {}", said.sequence, said.acknowledgment);
-            if fits {
-                let sides = found(&bed, false);
-                let has_sent = sides[1].end == SENT[1].wrapping_add(said.acknowledgment);
-                assert!(has_sent && sides[0].end == SENT[0] + (said.sequence + 10).min(limit + 1));
+            put(&bed, false, Some(numbers(false)));
+            let wider = Said {
+                window: WINDOWS[0] + 1,
+                ..said
+            };
+            assert!(!is_dropped(&bed, &wider));
+            let known = bed.program.connections().find(&ends()).unwrap().unwrap().numbers;
+            let expected = is_followed.then(|| numbers(false));
+            assert_eq!(known, expected, "{} {}", wider.sequence, wider.acknowledgment);
+            for way in [0, 1] {
+                assert!(!is_dropped(&bed, &Said::new(way)), "{way} after {}", wider.sequence);
             }
         }
+    });
+}
+
+/// Numbers wrap, and what is far enough ahead counts as behind.
+#[test]
+fn nobody_walks_ahead_of_numbers_that_have_not_settled() {
+    with_rules(|bed| {
+        for way in [0, 1] {
+            put(&bed, false, Some(numbers(false)));
+            for step in 1..=7 {
+                assert!(!is_dropped(&bed, &ahead(way, 0, step * UNSEEN)));
+            }
+            for way in [0, 1] {
+                assert!(!is_dropped(&bed, &Said::new(way)));
+                assert!(!is_dropped(&bed, &ahead(way, 0, 0)));
+            }
+        }
+    });
+}
+
+/// Somebody hits the window, and uses up what was offered.
+#[test]
+fn right_segments_fit_after_forged_ones_in_the_window() {
+    with_rules(|bed| {
+        const OFFERED: u32 = 1 << 17;
+        let mut wide = numbers(true);
+        wide.sides[1].window = u16::try_from(OFFERED >> SCALES[1]).unwrap();
+        wide.sides[0].limit = SENT[0] + OFFERED;
+        put(&bed, false, Some(wide));
+        let forged = Said {
+            sequence: OFFERED,
+            ..Said::new(0)
+        };
+        assert!(!is_dropped(&bed, &forged));
+        assert_eq!(found(&bed, false)[0].end, SENT[0] + OFFERED + 1);
+        assert!(!is_dropped(&bed, &Said::new(1)), "it acknowledges what was sent");
+        assert!(!is_dropped(&bed, &ahead(0, u32::MAX, 0)), "a keep-alive");
+    });
+}
+
+/// The second acknowledges what has filled a gap, and the first sends on, before an acknowledgment
+/// from before that comes.
+#[test]
+fn an_acknowledgment_that_others_have_overtaken_fits() {
+    with_rules(|bed| {
+        let data = |sequence| Said {
+            sequence,
+            payload: 1000,
+            ..Said::new(0)
+        };
+        put(&bed, false, Some(numbers(true)));
+        for window in [0, OFFERED[1]] {
+            for at in (window..window + OFFERED[1]).step_by(1000) {
+                assert!(!is_dropped(&bed, &data(at)), "{at}");
+            }
+            assert!(!is_dropped(&bed, &ahead(1, 0, window + OFFERED[1])));
+        }
+        let overtaken = Said {
+            acknowledgment: 0,
+            ..Said::new(1)
+        };
+        assert!(!is_dropped(&bed, &overtaken));
+    });
+}
+
+/// A gap may be one of packets that did not pass here: a connection that nothing fits to goes on.
+#[test]
+fn numbers_are_forgotten_after_a_gap_if_something_does_not_fit() {
+    with_rules(|bed| {
+        for (seconds, is_checked) in [(20, true), (40, false)] {
+            let quiet = CachedConnection {
+                seen: alive().seen - seconds * 1_000_000_000,
+                numbers: Some(numbers(true)),
+                ..alive()
+            };
+            let put = || assert_eq!(bed.program.connections().put(&[(ends(), quiet)]).unwrap(), 1);
+            let is_known = || {
+                let found = bed.program.connections().find(&ends()).unwrap();
+                found.is_some_and(|found| found.numbers.is_some())
+            };
+            put();
+            assert!(!is_dropped(&bed, &ahead(0, 0, 0)));
+            assert!(is_known(), "it fits");
+            for said in [ahead(0, 1 << 31, 0), ahead(1, 0, 1 << 30)] {
+                put();
+                assert_eq!(is_dropped(&bed, &said), is_checked, "after {seconds} s");
+                assert_eq!(is_known(), is_checked);
+                assert_eq!(is_dropped(&bed, &said), is_checked, "once more");
+            }
+        }
+    });
+}
+
+/// What workers have followed meanwhile is added to what was followed here.
+#[test]
+fn numbers_settle_when_all_that_was_ahead_is_known() {
+    with_rules(|bed| {
+        let mut later = numbers(false).sides;
+        later[0].end += 5000;
+        later[1].limit = later[1].limit.wrapping_add(5000);
+        for is_known in [true, false] {
+            put(&bed, false, Some(numbers(false)));
+            // The second has acknowledged what a worker has sent on, and offers more.
+            let answer = ahead(1, 0, 5000);
+            assert!(!is_dropped(&bed, &answer));
+            if is_known {
+                amend(&bed, Amendment::Merge(later));
+            }
+            amend(&bed, Amendment::Settle);
+            let now = bed.program.connections().find(&ends()).unwrap().unwrap().numbers;
+            assert_eq!(now.is_some_and(|now| now.settled), is_known);
+            if is_known {
+                let limit = SENT[0] + 5000 + OFFERED[1];
+                assert_eq!(found(&bed, false)[0].limit, limit, "as it was offered");
+                assert!(!is_dropped(&bed, &answer));
+                assert!(is_dropped(&bed, &ahead(1, 0, 5001)));
+                assert!(is_dropped(&bed, &ahead(0, 5002 + OFFERED[1], 0)));
+                assert!(!is_dropped(&bed, &ahead(0, 5001 + OFFERED[1], 0)));
+            } else {
+                // Forged, or more than can be followed: nothing is checked.
+                assert!(!is_dropped(&bed, &ahead(0, 1 << 31, 0)));
+            }
+        }
+    });
+}
+
+#[test]
+fn a_connection_is_changed_in_place() {
+    with_rules(|bed| {
+        put(&bed, false, Some(numbers(true)));
+        let renewal = Amendment::Renew {
+            name: 77,
+            generation: GENERATION + 1,
+            seen: 0,
+            idle_ms: 5,
+        };
+        let before = alive();
+        assert!(
+            !bed.program.amend(&ends(), before.name + 1, renewal).unwrap(),
+            "another one"
+        );
+        amend(&bed, renewal);
+        let after = bed.program.connections().find(&ends()).unwrap().unwrap();
+        let wanted = CachedConnection {
+            name: 77,
+            generation: GENERATION + 1,
+            idle_ms: 5,
+            numbers: Some(numbers(true)),
+            ..before
+        };
+        assert_eq!(
+            after,
+            CachedConnection {
+                seen: after.seen,
+                ..wanted
+            }
+        );
+        assert!(bed.program.amend(&ends(), 77, Amendment::Forget).unwrap());
+        assert!(!is_dropped(&bed, &ahead(0, 1 << 31, 0)));
+    });
+}
+
+/// Nobody followed numbers while no rules were bound in the network.
+#[test]
+fn numbers_from_before_a_gap_are_not_checked() {
+    with_rules(|bed| {
+        for (since, is_checked) in [
+            (PolicySince::first(GENERATION), true),
+            (PolicySince::first(GENERATION).then(GENERATION + 1), true),
+            (PolicySince::first(GENERATION + 1), false),
+        ] {
+            put(&bed, false, Some(numbers(true)));
+            bed.program.policies().put(&[(PolicySlot::of(VNI), since)]).unwrap();
+            assert_eq!(is_dropped(&bed, &ahead(0, 1 << 31, 0)), is_checked, "{since:?}");
+        }
+    });
+}
+
+/// Rules that are bound to another address of the network may be bound to these again.
+#[test]
+fn numbers_are_followed_while_ends_have_no_rules() {
+    with_rules(|bed| {
+        for last in [1, 2] {
+            bed.program
+                .neighbors()
+                .put(&[(key(last, false), neighbor(last, false))]);
+        }
+        put(&bed, false, Some(numbers(true)));
+        let said = Said {
+            payload: 100,
+            ..Said::new(0)
+        };
+        assert!(matches!(
+            bed.run(&said.bytes(false)).outcome,
+            Outcome::Forwarded | Outcome::Redirected
+        ));
+        assert_eq!(found(&bed, false)[0].end, SENT[0] + 100);
+        // No rules, nothing to be dropped.
+        assert!(!is_dropped(&bed, &ahead(0, 1 << 31, 0)));
+    });
+}
+
+/// Its ports may be those of another one by now.
+#[test]
+fn nothing_is_dropped_of_a_connection_that_has_timed_out() {
+    with_rules(|bed| {
+        let over = CachedConnection {
+            seen: 1,
+            idle_ms: 1,
+            numbers: Some(numbers(true)),
+            ..alive()
+        };
+        assert_eq!(bed.program.connections().put(&[(ends(), over)]).unwrap(), 1);
+        assert_eq!(bed.run(&ahead(0, 1 << 31, 0).bytes(false)).outcome, POLICED);
     });
 }
 

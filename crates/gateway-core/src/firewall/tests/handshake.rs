@@ -28,7 +28,7 @@ fn whatever_is_lost_is_sent_again() {
     // Data may come with the acknowledgment, and before it is seen.
     bench.pass(&from_server(ACK, 1, 1, 100));
     bench.pass(&from_server(ACK, 101, 1, 900));
-    bench.refuse(&from_server(ACK, 1002, 1, 1), Refused::OutOfWindow);
+    bench.refuse(&from_server(ACK, 1003, 1, 1), Refused::OutOfWindow);
     assert_eq!(bench.state(), State::SynReceived);
     bench.pass(&from_client(ACK, 1, 1, 100));
     bench.pass(&from_server(SYN_ACK, 0, 1, 0));
@@ -62,7 +62,7 @@ fn a_handshake_that_comes_once_more_changes_nothing() {
     assert_eq!(bench.state(), State::Established);
     // What has come since is not forgotten.
     assert!(bench.pass(&from_client(ACK, 1001, 1001, 500)));
-    bench.refuse(&from_client(ACK, 2002, 1001, 1), Refused::OutOfWindow);
+    bench.refuse(&from_client(ACK, 2003, 1001, 1), Refused::OutOfWindow);
 }
 
 #[test]

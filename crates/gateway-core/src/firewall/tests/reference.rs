@@ -71,6 +71,8 @@ struct Reference {
     of_second_tenant: Option<u32>,
     is_draining: bool,
     all: BTreeMap<Name, Known>,
+    /// Some have ended that the fast path still has.
+    is_lingering: bool,
     /// What those that were handed over were called, whether or not they are there.
     names: BTreeMap<Name, ConnectionId>,
     met: fast::Met,
@@ -104,7 +106,8 @@ impl Reference {
     fn say(&mut self, now: u64, name: Name, way: usize, said: &Said, gone: &[(Name, Known)]) -> Result<Goes, Refused> {
         let known = self.all.get(&name).copied().filter(|known| !self.is_over(known, now));
         let Some(mut known) = known else {
-            self.all.remove(&name);
+            let over = self.all.remove(&name);
+            self.is_lingering |= over.is_some_and(|over| over.is_handed && is_tcp(name));
             return self.begin(now, name, way, said, gone);
         };
         let turn = usize::from(way != known.origin);
@@ -123,14 +126,18 @@ impl Reference {
         }
         match becomes {
             Becomes::Passes => {}
-            Becomes::PassesAlone => return Ok(Goes::ALONE),
+            Becomes::PassesAlone => return Ok(Goes::alone(known.is_handed)),
             Becomes::Begins => {
-                if Tcp::begin(said, self.limits.pick_up).is_some() && !self.is_draining {
+                let begins = Tcp::begin(said, self.limits.pick_up).is_some();
+                let is_replaced = begins && !self.is_draining;
+                if is_replaced {
                     self.all.remove(&name);
                 }
-                let goes = self.begin(now, name, way, said, gone)?;
+                let goes = self.begin(now, name, way, said, gone).inspect_err(|_| {
+                    self.is_lingering |= is_replaced && known.is_handed;
+                })?;
                 return Ok(Goes {
-                    let_go: known.is_handed,
+                    let_go: known.is_handed || goes.let_go,
                     ..goes
                 });
             }
@@ -186,7 +193,7 @@ impl Reference {
             is_restored: false,
         };
         self.all.insert(name, known);
-        Ok(Goes::ALONE)
+        Ok(Goes::alone(self.is_lingering && is_tcp(name)))
     }
 
     /// Nobody goes while there is room. Of a network that is full it is one of its own that is not established; in a full table one
@@ -247,8 +254,9 @@ impl Reference {
             [(name, _)] => assert!(may.contains(name), "{name:?} went, not one of {may:?}"),
             more => panic!("{more:?} went"),
         }
-        for (name, _) in gone {
+        for (name, known) in gone {
             self.all.remove(name);
+            self.is_lingering |= known.is_handed && is_tcp(*name);
         }
         // One whose limit is another since has more than that: of these goes one for each that is refused.
         let has_room = !gone.is_empty() && (!tenant_is_full || count == limit);
@@ -455,6 +463,7 @@ fn run(limits: &Limits, steps: Vec<Step>) -> (Counts, fast::Met) {
         of_second_tenant: None,
         is_draining: false,
         all: BTreeMap::new(),
+        is_lingering: false,
         names: BTreeMap::new(),
         met: fast::Met::default(),
     };
@@ -520,6 +529,8 @@ fn run(limits: &Limits, steps: Vec<Step>) -> (Counts, fast::Met) {
                     );
                     if there.contains_key(&name) {
                         reference.all.insert(name, known);
+                    } else {
+                        reference.is_lingering |= known.is_handed && is_tcp(name);
                     }
                 }
             }

@@ -1,6 +1,7 @@
 //! What both sides of a TCP connection have said, which the fast path goes on from.
 
-use super::tcp::{ACK, C, S, from_client, from_server, open};
+use super::bench::{CLIENT, SERVER, rule, udp};
+use super::tcp::{ACK, C, S, SYN, from_client, from_server, open};
 use super::*;
 use crate::conntrack::Said;
 
@@ -18,9 +19,16 @@ fn numbers_go_along_to_the_fast_path() {
         scale: 0,
     };
     let conntrack = bench.firewall.conntrack();
-    assert_eq!(conntrack.said(id), Some([said(C, 301, 1201), said(S, 51, 1001)]));
-    assert!(conntrack.hand_over(id).is_some());
-    assert_eq!(conntrack.said(id), None, "nobody follows them here any more");
+    let (connection, numbers) = conntrack.hand_over_with_numbers(id).unwrap();
+    assert!(connection.handed_over);
+    assert_eq!(numbers, Some([said(C, 301, 1201), said(S, 51, 1001)]));
+    // What workers still have of it is followed.
+    bench.pass(&from_server(ACK, 51, 301, 20));
+    let conntrack = bench.firewall.conntrack();
+    assert_eq!(conntrack.settle(id), Some([said(C, 301, 1301), said(S, 71, 1001)]));
+    assert_eq!(conntrack.settle(id), None, "nobody follows them here any more");
+    let again = conntrack.hand_over_with_numbers(id);
+    assert!(again.is_some_and(|(_, numbers)| numbers.is_none()));
 }
 
 #[test]
@@ -32,7 +40,8 @@ fn numbers_of_what_was_picked_up_are_not_known() {
         .connection
         .unwrap();
     bench.pass(&from_server(ACK, 500, 510, 10));
-    assert_eq!(bench.firewall.conntrack().said(id), None);
+    let handed = bench.firewall.conntrack().hand_over_with_numbers(id);
+    assert!(handed.is_some_and(|(_, numbers)| numbers.is_none()));
 }
 
 /// Of the first fragment the fast path has read no numbers, so what it knows does not hold any more.
@@ -51,4 +60,89 @@ fn a_fragment_takes_a_connection_from_the_fast_path() {
     assert!(bench.firewall.conntrack().hand_over(id).is_some());
     let passed = bench.judge(&fragment).unwrap();
     assert!(passed.let_go && !passed.established);
+}
+
+/// The fast path has sent on what workers have not seen. A worker refuses nothing of it for that,
+/// and does not know any more what both sides have said.
+#[test]
+fn what_the_fast_path_has_seen_is_not_refused() {
+    for flags in [ACK, Flags::FIN | ACK] {
+        let mut bench = open();
+        let id = bench.judge(&from_client(ACK, 1, 1, 10)).unwrap().connection.unwrap();
+        let handed = bench.firewall.conntrack().hand_over_with_numbers(id);
+        assert!(handed.is_some_and(|(_, numbers)| numbers.is_some()));
+        bench.pass(&from_client(flags, 5001, 7001, 10));
+        assert_eq!(bench.firewall.conntrack().settle(id), None);
+        bench.pass(&from_server(ACK, 7001, 5011, 10));
+    }
+}
+
+/// One that is not in the fast path any more was followed by nobody meanwhile.
+#[test]
+fn numbers_of_what_was_taken_back_are_not_known() {
+    let mut bench = open();
+    let id = bench.judge(&from_client(ACK, 1, 1, 10)).unwrap().connection.unwrap();
+    let conntrack = bench.firewall.conntrack();
+    assert!(conntrack.hand_over_with_numbers(id).is_some());
+    conntrack.take_back(id);
+    bench.pass(&from_client(ACK, 5001, 7001, 10));
+    let handed = bench.firewall.conntrack().hand_over_with_numbers(id);
+    assert!(handed.is_some_and(|(_, numbers)| numbers.is_none()));
+}
+
+/// Ports may be those of a connection that has ended unseen by the fast path.
+#[test]
+fn a_connection_takes_its_ports_from_one_that_lingers_in_the_fast_path() {
+    let mut bench = open();
+    let id = bench.judge(&from_client(ACK, 1, 1, 10)).unwrap().connection.unwrap();
+    assert!(bench.firewall.conntrack().hand_over(id).is_some());
+    bench.now += 1 << 60;
+    bench.firewall.conntrack().sweep(bench.now);
+    assert!(bench.firewall.conntrack().is_empty());
+    let lingering = bench.firewall.conntrack().lingering();
+    assert!(bench.judge(&from_client(SYN, 0, 0, 0)).unwrap().let_go);
+    bench.firewall.conntrack().let_go(lingering);
+    bench.now += 1 << 60;
+    assert!(
+        !bench.judge(&from_client(SYN, 0, 0, 0)).unwrap().let_go,
+        "it is gone there"
+    );
+}
+
+/// Both ends may have lost a connection, and the one that did not begin it begins another one.
+#[test]
+fn a_connection_takes_its_ports_from_one_of_the_other_direction() {
+    for is_handed in [true, false] {
+        let mut bench = open();
+        for group in [CLIENT, SERVER] {
+            let ways = [Direction::Ingress, Direction::Egress];
+            let all = ways.map(|way| rule(way, Service::Any, Remote::Any));
+            bench.put_group(group, all.into());
+        }
+        let id = bench.judge(&from_client(ACK, 1, 1, 10)).unwrap().connection.unwrap();
+        if is_handed {
+            assert!(bench.firewall.conntrack().hand_over_with_numbers(id).is_some());
+        }
+        let passed = bench.judge(&from_server(SYN, 5000, 0, 0)).unwrap();
+        assert_eq!((passed.let_go, passed.connection), (is_handed, is_handed.then_some(id)));
+        let again = bench.firewall.conntrack().hand_over_with_numbers(id);
+        assert!(again.is_some_and(|(_, numbers)| numbers.is_none() == is_handed));
+    }
+}
+
+/// Only of TCP does the fast path know numbers.
+#[test]
+fn datagrams_that_linger_in_the_fast_path_concern_nobody() {
+    let mut bench = open();
+    let datagram = udp(1000, 53);
+    bench.pass(&datagram);
+    let id = bench.judge(&datagram).unwrap().connection.unwrap();
+    bench.firewall.conntrack().limit_brief(1);
+    assert!(bench.firewall.conntrack().hand_over(id).is_some());
+    bench.now += 1 << 60;
+    bench.firewall.conntrack().sweep(bench.now);
+    assert_eq!(bench.firewall.conntrack().lingering(), 0);
+    bench.firewall.conntrack().expect_lingering();
+    assert!(!bench.judge(&datagram).unwrap().let_go);
+    assert!(bench.judge(&from_client(SYN, 0, 0, 0)).unwrap().let_go);
 }

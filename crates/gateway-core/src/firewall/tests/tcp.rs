@@ -96,20 +96,21 @@ fn rules_look_at_the_first_segment_only() {
 
 #[test]
 fn the_window() {
-    let cases: [(&str, Flow, bool); 12] = [
+    let cases: [(&str, Flow, bool); 13] = [
         ("all of it", from_client(ACK, 1, 1, 1000), true),
         ("its last byte", from_client(ACK, 1000, 1, 1), true),
         ("a probe of a full one", from_client(ACK, 1001, 1, 1), true),
-        ("behind it", from_client(ACK, 1002, 1, 1), false),
+        ("after a probe of a full one", from_client(ACK, 1002, 1, 0), true),
+        ("behind it", from_client(ACK, 1003, 1, 1), false),
         ("far behind it", from_client(ACK, 1 << 31, 1, 1), false),
         (
             "a window before",
-            from_client(ACK, 0_u32.wrapping_sub(1000), 1, 0),
+            from_client(ACK, 0_u32.wrapping_sub(1001), 1, 0),
             true,
         ),
         (
             "more than that before",
-            from_client(ACK, 0_u32.wrapping_sub(1001), 1, 0),
+            from_client(ACK, 0_u32.wrapping_sub(1002), 1, 0),
             false,
         ),
         ("what was not sent acknowledged", from_client(ACK, 1, 2, 0), false),
@@ -120,7 +121,7 @@ fn the_window() {
         ),
         ("longer ago", from_client(ACK, 1, 0_u32.wrapping_sub(66_000), 0), false),
         ("the other way", from_server(ACK, 1, 1, 1000), true),
-        ("the other way, behind it", from_server(ACK, 1002, 1, 1), false),
+        ("the other way, behind it", from_server(ACK, 1003, 1, 1), false),
     ];
     for (name, segment, fits) in cases {
         let mut bench = open();
@@ -159,11 +160,26 @@ fn windows_are_shifted_if_both_sides_say_so() {
         }));
         bench.pass(&from_client(ACK, 1, 1, 0));
         // That of the SYN is not.
-        bench.refuse(&from_client(ACK, 1002, 1, 1), Refused::OutOfWindow);
+        bench.refuse(&from_client(ACK, 1003, 1, 1), Refused::OutOfWindow);
         bench.pass(&from_server(ACK, 1, 1, 0));
         bench.pass(&from_client(ACK, 1 + most, 1, 1));
-        bench.refuse(&from_client(ACK, 2 + most, 1, 1), Refused::OutOfWindow);
+        bench.refuse(&from_client(ACK, 3 + most, 1, 1), Refused::OutOfWindow);
     }
+}
+
+/// The server has acknowledged what fills a gap, and the client has sent on, before it comes.
+#[test]
+fn an_acknowledgment_that_others_have_overtaken_fits() {
+    const OFFERED: u32 = 128_000;
+    let mut bench = Bench::open(few());
+    bench.pass(&with(from_client(SYN, 0, 0, 0), |segment| segment.scale = Some(7)));
+    bench.pass(&with(from_server(SYN_ACK, 0, 1, 0), |segment| segment.scale = Some(7)));
+    bench.pass(&from_server(ACK, 1, 1, 0));
+    bench.pass(&from_client(ACK, 1, 1, OFFERED));
+    bench.pass(&from_server(ACK, 1, 1 + OFFERED, 0));
+    bench.pass(&from_client(ACK, 1 + OFFERED, 1, OFFERED));
+    bench.pass(&from_server(ACK, 1, 1, 100));
+    bench.refuse(&from_server(ACK, 1, 1_u32.wrapping_sub(3), 0), Refused::OutOfWindow);
 }
 
 #[test]
@@ -183,6 +199,7 @@ fn who_forges_does_not_move_the_bounds() {
     let mut bench = open();
     bench.pass(&from_client(ACK, 1001, 1, 400));
     assert!(bench.pass(&from_client(ACK, 1, 1, 5)), "the right one");
+    assert!(bench.pass(&from_client(ACK, 0, 1, 0)), "a keep-alive");
     bench.refuse(&from_server(ACK, 1, 1003, 0), Refused::OutOfWindow);
 
     // An answer that did not fit, and another to which it would: the connection is open, and stays what it is.
@@ -297,7 +314,7 @@ fn resets() {
         ("before it, in doubt", from_client(RST, 100, 0, 0), Ok(State::ResetSeen)),
         (
             "behind the window",
-            from_client(RST, 1102, 0, 0),
+            from_client(RST, 1103, 0, 0),
             Err(Refused::OutOfWindow),
         ),
         (

@@ -47,6 +47,11 @@ pub(crate) fn allow_all(bed: &mut Bed) {
     bed.ringside().apply(&format!("groups:\n{all}{bound}"));
 }
 
+/// Nothing of what they send is allowed, or was.
+pub(crate) fn allow_nothing(bed: &mut Bed) {
+    bed.ringside().apply(&format!("groups:\n{}", group(1, &[])));
+}
+
 fn bind(bed: &Bed, ports: [&str; 2]) -> String {
     let mut text = "ports:\n".to_owned();
     for (host, groups) in (1..).zip(ports) {

@@ -4,7 +4,10 @@ use std::net::Ipv4Addr;
 use std::thread;
 use std::time::Duration;
 
-use ringside_bpf::gateway::{CachedNeighbor, GatewayConfig, GatewayPort, GatewayProgram, NeighborKey, Sizes};
+use ringside_bpf::gateway::{
+    Amendment, CachedConnection, CachedNeighbor, ConnectionKey, GatewayConfig, GatewayPort, GatewayProgram,
+    NeighborKey, Sizes, TcpNumbers, TcpSide,
+};
 use ringside_bpf::{
     Filter, Generator, GeneratorOptions, IngressDrop, LandingClass, Landings, Neighbours, ProbeMarks, Redirected,
     Redirector, Reflect, Reflector, Sink, TapRings, TraceOptions, Tracer, Verdict, XdpEvents, XskHints, XskProgram,
@@ -113,6 +116,41 @@ mod inside {
         assert_eq!(sent[26..34], [192, 0, 2, 254, 192, 0, 2, 1], "back to the asker's host");
         assert_eq!(sent[70..72], [0, 2], "an answer");
         assert_eq!(sent[72..78], receiver.mac);
+        amends_a_connection(&program);
+    }
+
+    /// A program of its own does it.
+    fn amends_a_connection(program: &GatewayProgram) {
+        let side = TcpSide {
+            end: 1,
+            limit: 2,
+            window: 3,
+            scale: 0,
+        };
+        let numbers = |settled, end| TcpNumbers {
+            since: 1,
+            settled,
+            sides: [TcpSide { end, ..side }, side],
+        };
+        let connection = CachedConnection {
+            generation: 1,
+            seen: 1,
+            idle_ms: 1,
+            from_higher: false,
+            one_way: false,
+            name: 1,
+            numbers: Some(numbers(false, 1)),
+        };
+        let [first, second] = [1, 2].map(|last| (Ipv4Addr::new(10, 0, 0, last).into(), 7));
+        let (key, _) = ConnectionKey::new(5, 6, first, second);
+        let put = program.connections().put(&[(key, connection)]);
+        assert_eq!(put.expect("taken"), 1);
+        let later = numbers(false, 10).sides;
+        for wanted in [Amendment::Merge(later), Amendment::Settle] {
+            assert!(program.amend(&key, 1, wanted).expect("runs"));
+        }
+        let found = program.connections().find(&key).expect("read").expect("there");
+        assert_eq!(found.numbers, Some(numbers(true, 10)));
     }
 
     #[test]

@@ -16,10 +16,13 @@ pub(super) struct Goes {
 }
 
 impl Goes {
-    pub(super) const ALONE: Self = Self {
-        established: false,
-        let_go: false,
-    };
+    /// This one only.
+    pub(super) const fn alone(let_go: bool) -> Self {
+        Self {
+            established: false,
+            let_go,
+        }
+    }
 }
 
 impl From<Passed> for Goes {
@@ -175,7 +178,7 @@ impl Reference {
             }
             Step::Restart => {
                 *bench = super::open(&self.limits, now);
-                (self.of_second_tenant, self.is_draining) = (None, false);
+                (self.of_second_tenant, self.is_draining, self.is_lingering) = (None, false, false);
                 let all = std::mem::take(&mut self.all);
                 // Those of before are nobody's names any more.
                 self.names.clear();

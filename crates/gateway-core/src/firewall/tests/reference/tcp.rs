@@ -230,7 +230,7 @@ impl Tcp {
             _ if !self.is_checked => {}
             State::SynReceived if is_of_beginning => ends = true,
             _ if said.first == side.acked => ends = true,
-            _ if (side.end - other.largest..=side.limit).contains(&said.first) => {}
+            _ if (side.end - other.largest - 1..=side.limit + 1).contains(&said.first) => {}
             _ => return Becomes::OutOfWindow,
         }
         if ends {
@@ -281,10 +281,10 @@ impl Tcp {
         let (side, other) = (&self.sides[way], &self.sides[1 - way]);
         !self.is_checked
             || side.syn.and(other.syn).is_some()
-                && said.first <= side.limit
-                && said.end >= side.end - other.largest - 1
+                && said.first <= side.limit + 1
+                && said.end >= side.end - other.largest - 2
                 && said.acknowledges <= other.end
-                && said.acknowledges >= other.end - side.largest.max(LEAST_LAG)
+                && said.acknowledges >= other.end - (2 * (side.largest + 1)).max(LEAST_LAG)
     }
 
     fn answer(&mut self, said: &Said) {
@@ -344,7 +344,7 @@ impl Tcp {
     /// An ICMP error may be about a segment of this side with this number.
     pub(super) fn may_have_sent(&self, way: usize, number: i64) -> bool {
         let (side, other) = (&self.sides[way], &self.sides[1 - way]);
-        let lag = other.largest.max(LEAST_LAG);
+        let lag = (other.largest + 1).max(LEAST_LAG);
         !self.is_checked || side.syn.is_some() && (side.end - lag..side.end).contains(&number)
     }
 }
