@@ -464,7 +464,7 @@ fn the_report_tells_the_mode_and_why() {
     assert_eq!(json["queues"][1]["queue"], 1);
     assert_eq!(json["queues"][1]["memory_bytes"], 4096 * 2048);
     assert!(
-        json["queues"][1]["notes"][0]
+        json["queues"][1]["refused_modes"][0]
             .as_str()
             .unwrap()
             .contains("zero-copy refused"),
