@@ -226,12 +226,10 @@ impl CommandBuffer {
 
     /// Runs the command on an interface. The value is what `ioctl` returned: flags for some commands, else zero.
     pub(crate) fn run(&mut self, socket: BorrowedFd<'_>, interface: &str) -> io::Result<u32> {
-        let mut request = libc::ifreq {
-            ifr_name: [0; libc::IFNAMSIZ],
-            ifr_ifru: libc::__c_anonymous_ifr_ifru {
-                ifru_data: self.start.as_ptr().cast::<c_char>(),
-            },
-        };
+        // A literal with the pointer alone would leave the rest of the union without a value.
+        // SAFETY: zeros are a value of all members.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        request.ifr_ifru.ifru_data = self.start.as_ptr().cast::<c_char>();
         if interface.len() >= libc::IFNAMSIZ {
             return Err(io::Error::from_raw_os_error(libc::ENODEV));
         }

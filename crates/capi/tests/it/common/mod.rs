@@ -81,7 +81,6 @@ pub fn succeeded(output: &Output) -> String {
 pub fn valgrind(mut command: Command, program: &Path) -> Command {
     // --error-exitcode: a fault found is a failure; leaks are not asked for, for what is static stays.
     command.args(["--quiet", "--error-exitcode=99", "--num-callers=20"]);
-    command.arg(format!("--suppressions={}", sources().join("valgrind.supp").display()));
     command.arg(program);
     command
 }
