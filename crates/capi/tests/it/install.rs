@@ -58,9 +58,10 @@ impl Installed {
     }
 
     /// Compiles a file with what pkg-config says.
-    fn compile(&self, compiler: &str, source: &Path, program: &Path, options: &[&str]) {
+    fn compile(&self, linking: &[&str], source: &Path, program: &Path, options: &[&str]) {
         let flags = self.pkg_config(options);
-        let output = Command::new(compiler)
+        let output = Command::new("g++")
+            .args(linking)
             .arg("-o")
             .arg(program)
             .arg(source)
@@ -158,7 +159,7 @@ fn it_can_be_linked_statically_and_used_from_cpp() {
     .expect("written");
     let wanted = format!("{} -10\n", env!("CARGO_PKG_VERSION"));
     let shared = folder.join("shared");
-    installed.compile("g++", &source, &shared, &["--cflags", "--libs"]);
+    installed.compile(&[], &source, &shared, &["--cflags", "--libs"]);
     let output = Command::new(&shared)
         .env("LD_LIBRARY_PATH", installed.root.join("lib"))
         .output();
@@ -166,8 +167,13 @@ fn it_can_be_linked_statically_and_used_from_cpp() {
     // Without the shared one in its way the linker takes the static one.
     std::fs::remove_file(installed.root.join("lib/libringside.so")).expect("there");
     let fixed = folder.join("static");
-    installed.compile("g++", &source, &fixed, &["--static", "--cflags", "--libs"]);
-    assert_eq!(succeeded(&Command::new(&fixed).output().expect("it starts")), wanted);
+    for linking in [&[][..], &["-static"]] {
+        installed.compile(linking, &source, &fixed, &["--static", "--cflags", "--libs"]);
+        assert_eq!(succeeded(&Command::new(&fixed).output().expect("it starts")), wanted);
+    }
+    let interpreter = Command::new("readelf").arg("-l").arg(&fixed).output();
+    let segments = succeeded(&interpreter.expect("readelf: binutils"));
+    assert!(!segments.contains("INTERP"), "{segments}");
     std::fs::remove_dir_all(folder).expect("removed");
 }
 
