@@ -124,7 +124,9 @@ pub struct rsd_options {
     /// discovery go to the kernel, except with "wire", and with "arp" those about the dst
     /// addresses, which must not be the host's.
     pub filter: *const c_char,
-    /// A BPF object file with an XDP program and an XSKMAP, instead of Ringside's own.
+    /// A BPF object file with an XDP program and an XSKMAP, instead of Ringside's own. A program
+    /// that asks the driver about packets (ringside/nic.h) is loaded for this interface alone, and
+    /// not for generic mode: Linux 6.3. rsd_port_reopen() does not load it again.
     pub program_file: *const c_char,
     /// The program's name, if that object has several.
     pub program_name: *const c_char,
@@ -372,7 +374,8 @@ impl rsd_options {
             // SAFETY: the caller's promise.
             let file = unsafe { path_of("options.program_file", self.program_file) }?;
             let multi_buffer = self.has(rsd_flags::RSD_MULTI_BUFFER);
-            let loaded = UserProgram::load(file, name, interface.rx_queues()?, multi_buffer)?;
+            let (queues, device) = (interface.rx_queues()?, interface.index());
+            let loaded = UserProgram::load_on(file, name, queues, multi_buffer, device)?;
             if self.has(rsd_flags::RSD_HINTS) {
                 layouts = Some(layouts_of(loaded.object())?);
             }

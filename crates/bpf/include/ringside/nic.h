@@ -12,8 +12,8 @@
  * A time of 0 is none, whatever the answer was: a veth's is always 0.
  *
  * A program that calls one of them has to be loaded for one device, and is
- * attached natively: `ringside rx DEV --program FILE` does so by itself. Linux
- * 6.3, the VLAN tag 6.8.
+ * attached natively. `ringside rx DEV --program FILE` and `program_file` of
+ * libringside do so. Linux 6.3, the VLAN tag 6.8.
  * https://docs.kernel.org/networking/xdp-rx-metadata.html
  */
 #ifndef RINGSIDE_NIC_H

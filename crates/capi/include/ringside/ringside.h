@@ -347,7 +347,9 @@ typedef struct rsd_options {
     // discovery go to the kernel, except with "wire", and with "arp" those about the dst
     // addresses, which must not be the host's.
     const char *filter;
-    // A BPF object file with an XDP program and an XSKMAP, instead of Ringside's own.
+    // A BPF object file with an XDP program and an XSKMAP, instead of Ringside's own. A program
+    // that asks the driver about packets (ringside/nic.h) is loaded for this interface alone, and
+    // not for generic mode: Linux 6.3. rsd_port_reopen() does not load it again.
     const char *program_file;
     // The program's name, if that object has several.
     const char *program_name;

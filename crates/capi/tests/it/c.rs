@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::common::{built, compile, scratch, succeeded, valgrind};
-use ringside_bpf::testing::LAYOUTS_FILE;
+use ringside_bpf::testing::{LAYOUTS_FILE, NIC_EXAMPLE_FILE};
 use ringside_netlab::testing::is_root;
 use ringside_netlab::{Lab, Namespace, VethConfig};
 
@@ -61,7 +61,8 @@ fn runs_on_veth(name: &str, mode: &str, mtu: u32, watched: bool) {
         true => valgrind(lab.a.ns.command("valgrind"), &program),
         false => lab.a.ns.command(&program),
     };
-    command.args([lab.a.interface.name(), lab.b.interface.name(), mode, LAYOUTS_FILE]);
+    command.args([lab.a.interface.name(), lab.b.interface.name(), mode]);
+    command.args([LAYOUTS_FILE, NIC_EXAMPLE_FILE]);
     let output = command.output().expect("it starts");
     assert_eq!(succeeded(&output), format!("{name}: ok\n"), "mode {mode}");
     for end in lab.ends() {

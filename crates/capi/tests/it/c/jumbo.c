@@ -51,7 +51,7 @@ int main(int argc, char **argv)
 	rsd_port *ports[2];
 	rsd_queue *queues[2];
 
-	CHECK(argc == 5);
+	CHECK(argc == 6);
 	for (int n = 0; n < LONG; n++)
 		bytes[n] = (unsigned char)(n * 7);
 	memset(bytes, 2, 12);

@@ -1,6 +1,7 @@
 /* Two ports at the ends of a veth pair in one network namespace: every call, and every misuse of it.
  *
- *   port A B MODE LAYOUTS      two interfaces, enum rsd_mode, testing_layouts.bpf.c compiled */
+ *   port A B MODE LAYOUTS NIC  two interfaces, enum rsd_mode, testing_layouts.bpf.c and nic.bpf.c
+ *                              compiled */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -15,7 +16,7 @@ enum { BURST = 32, SECOND = 1000000000 };
 /* Nanoseconds for what comes for certain. */
 static const uint64_t PATIENCE = (uint64_t)30 * SECOND;
 
-static const char *names[2], *layouts_file;
+static const char *names[2], *layouts_file, *nic_file;
 static uint32_t mode;
 
 struct end {
@@ -670,6 +671,36 @@ static void users_hints(struct end a)
 	EXPECT(RSD_OK, rsd_port_close(b.port));
 }
 
+/* A program that asks the driver is loaded for its device, and native mode alone takes it. */
+static void drivers_hints(struct end a)
+{
+	struct rsd_options options = options_of(names[1]);
+	struct rsd_packet packets[BURST];
+	struct rsd_field hashed;
+	rsd_layout *layout;
+	struct end b;
+	uint16_t value;
+
+	options.flags = RSD_HINTS;
+	options.program_file = nic_file;
+	if (mode == RSD_MODE_GENERIC) {
+		EXPECT_TOLD(RSD_EPROG, "loaded for one device", rsd_port_open(&options, &b.port));
+		return;
+	}
+	b = open_with(&options);
+	EXPECT(RSD_OK, rsd_port_layout(b.port, "rx_flow", &layout));
+	EXPECT(RSD_OK, rsd_layout_field(layout, "hashed", &hashed));
+	EXPECT(RSD_OK, rsd_layout_close(layout));
+	send_packets(a, 0, 20, 60);
+	receive_burst(b, packets, 20);
+	for (int n = 0; n < 20; n++) {
+		EXPECT(RSD_OK, RSD_READ(value, &hashed, &packets[n]));
+		CHECK(value == 1);
+	}
+	EXPECT(0, rsd_finish_all(b.queue, RSD_DROP));
+	EXPECT(RSD_OK, rsd_port_close(b.port));
+}
+
 /* What cannot be opened says why, and leaves nothing behind. */
 static void what_cannot_be_opened(struct end a)
 {
@@ -724,11 +755,12 @@ int main(int argc, char **argv)
 {
 	struct end a, b;
 
-	CHECK(argc == 5);
+	CHECK(argc == 6);
 	names[0] = argv[1];
 	names[1] = argv[2];
 	mode = (uint32_t)atoi(argv[3]);
 	layouts_file = argv[4];
+	nic_file = argv[5];
 	a = open_plain(names[0]);
 	b = open_plain(names[1]);
 	what_was_obtained(a);
@@ -742,6 +774,7 @@ int main(int argc, char **argv)
 	waiting(names[1]);
 	own_hints(a);
 	users_hints(a);
+	drivers_hints(a);
 	what_cannot_be_opened(a);
 	EXPECT(RSD_OK, rsd_port_close(a.port));
 	puts("port: ok");
