@@ -109,9 +109,9 @@ pub struct rsd_options {
     pub fill_ring: u32,
     /// As rx_ring.
     pub completion_ring: u32,
-    /// For RSD_WAIT_BUSY_POLL: packets that a poll handles at the most; 64.
+    /// For RSD_WAIT_BUSY_POLL: packets that a poll handles at most, up to 65535; 64.
     pub busy_poll_budget: u32,
-    /// For RSD_WAIT_BUSY_POLL: microseconds that a poll may spin for; 20.
+    /// For RSD_WAIT_BUSY_POLL: microseconds that a poll may spin for, up to 2147483647; 20.
     pub busy_poll_us: u32,
     /// Nanoseconds without any progress after which sending fails; a second.
     pub stall_timeout_ns: u64,

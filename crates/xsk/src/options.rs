@@ -37,7 +37,7 @@ pub enum Direction {
 pub struct BusyPoll {
     /// Packets that one poll handles at the most, 1 to 65535 (`SO_BUSY_POLL_BUDGET`).
     pub budget: u32,
-    /// Microseconds that a poll may spin for (`SO_BUSY_POLL`).
+    /// Microseconds that a poll may spin for, 1 to 2147483647 (`SO_BUSY_POLL`).
     pub micros: u32,
 }
 
@@ -485,6 +485,7 @@ impl Sizes {
                 reason: format!("a burst has 1 to {MAX_RING} packets"),
             });
         }
+        options.busy_poll.map_or(Ok(()), BusyPoll::check)?;
         if options.working_set == 0 {
             return Err(Error::Setting {
                 setting: "working_set",

@@ -115,13 +115,9 @@ impl From<Error> for Failure {
     }
 }
 
-/// What to do about busy-polling that is refused.
-pub(crate) fn busy_poll_advice(errno: Errno) -> &'static str {
-    match errno {
-        Errno::INVAL => "; a budget is 1 to 65535 packets, a time 1 to 2147483647 µs",
-        _ => "; preferred busy-polling needs Linux 5.11 and CAP_NET_ADMIN",
-    }
-}
+/// Remedy when the kernel refuses busy-polling.
+pub(crate) const BUSY_POLL_ADVICE: &str = "; preferred busy-polling needs Linux 5.11 \
+    and CAP_NET_ADMIN";
 
 impl Request<'_> {
     /// One attempt, with a UMEM of its own (a UMEM that saw a failed bind cannot be bound again) or with the shared one.
@@ -421,7 +417,7 @@ impl Request<'_> {
 
     fn set_busy_poll(&self, bound: &Bound, busy_poll: BusyPoll) -> Result<(), Error> {
         sys::set_busy_poll(bound.fd.as_fd(), busy_poll.micros, busy_poll.budget)
-            .map_err(|(call, errno)| self.failed(call, errno, busy_poll_advice(errno)))
+            .map_err(|(call, errno)| self.failed(call, errno, BUSY_POLL_ADVICE))
     }
 
     fn map<T: Slot>(&self, fd: BorrowedFd<'_>, offset: &XdpRingOffset, size: u32, page: u64) -> Result<RingMap, Error> {

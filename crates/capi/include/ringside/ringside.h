@@ -332,9 +332,9 @@ typedef struct rsd_options {
     uint32_t fill_ring;
     // As rx_ring.
     uint32_t completion_ring;
-    // For RSD_WAIT_BUSY_POLL: packets that a poll handles at the most; 64.
+    // For RSD_WAIT_BUSY_POLL: packets that a poll handles at most, up to 65535; 64.
     uint32_t busy_poll_budget;
-    // For RSD_WAIT_BUSY_POLL: microseconds that a poll may spin for; 20.
+    // For RSD_WAIT_BUSY_POLL: microseconds that a poll may spin for, up to 2147483647; 20.
     uint32_t busy_poll_us;
     // Nanoseconds without any progress after which sending fails; a second.
     uint64_t stall_timeout_ns;

@@ -13,7 +13,7 @@ use super::Queue;
 use crate::error::Error;
 use crate::mode::Path;
 use crate::options::BusyPoll;
-use crate::socket::busy_poll_advice;
+use crate::socket::BUSY_POLL_ADVICE;
 use crate::sys;
 use crate::wakeup::{Slept, Wait, poll_rx, wake_rx};
 
@@ -32,15 +32,46 @@ pub(super) fn now_coarse() -> Duration {
     Duration::new(now.tv_sec.cast_unsigned(), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
+impl BusyPoll {
+    /// Checks the ranges. The kernel accepts zeros, and polls no packets then.
+    pub(crate) fn check(self) -> Result<(), Error> {
+        const MAX_MICROS: u32 = i32::MAX.cast_unsigned();
+        let refused = |setting, value: u32, reason: String| {
+            let value = value.to_string();
+            Err(Error::Setting { setting, value, reason })
+        };
+        match self {
+            Self {
+                budget: 1..=65535,
+                micros: 1..=MAX_MICROS,
+            } => Ok(()),
+            Self {
+                budget: 1..=65535,
+                micros,
+            } => refused(
+                "busy_poll time",
+                micros,
+                format!("a poll spins for 1 to {MAX_MICROS} µs"),
+            ),
+            Self { budget, .. } => {
+                let reason = "a poll handles 1 to 65535 packets".into();
+                refused("busy_poll budget", budget, reason)
+            }
+        }
+    }
+}
+
 impl Queue {
     /// Changes preferred busy-polling of the open socket, as [`QueueOptions::busy_poll`](crate::QueueOptions::busy_poll) has it
     /// from the start: `None` goes back to interrupts. For who measures the ways to wait on one socket. Linux 5.11.
     ///
     /// # Errors
     ///
-    /// [`Error::Socket`] for a budget or a time that the kernel does not take, before Linux 5.11, and without `CAP_NET_ADMIN`.
+    /// [`Error::Setting`] for a budget or a time out of range; [`Error::Socket`] before Linux
+    /// 5.11, and without `CAP_NET_ADMIN`.
     #[doc(alias = "SO_PREFER_BUSY_POLL")]
     pub fn set_busy_poll(&mut self, busy_poll: Option<BusyPoll>) -> Result<(), Error> {
+        busy_poll.map_or(Ok(()), BusyPoll::check)?;
         let fd = self.bound.fd.as_fd();
         let set = match busy_poll {
             Some(busy_poll) => sys::set_busy_poll(fd, busy_poll.micros, busy_poll.budget),
@@ -51,7 +82,7 @@ impl Queue {
             queue: self.report.queue,
             call,
             errno,
-            advice: busy_poll_advice(errno),
+            advice: BUSY_POLL_ADVICE,
         })?;
         self.report.busy_poll = busy_poll;
         Ok(())

@@ -36,6 +36,10 @@ fn refused(lab: &Lab, with: impl FnOnce(PortBuilder) -> PortBuilder + Send, part
     error
 }
 
+fn spinning(micros: u32) -> BusyPoll {
+    BusyPoll { budget: 64, micros }
+}
+
 #[test]
 fn values_that_make_no_sense_are_refused_by_name() {
     if !is_root() {
@@ -62,8 +66,14 @@ fn values_that_make_no_sense_are_refused_by_name() {
         (|o| o.tx_budget(16), &["tx_budget = 16", "32 to the TX ring's size"]),
         (
             |o| o.busy_poll(BusyPoll::with_budget(70_000)),
-            &["SO_BUSY_POLL_BUDGET", "1 to 65535"],
+            &["busy_poll budget = 70000", "1 to 65535"],
         ),
+        (
+            |o| o.busy_poll(BusyPoll::with_budget(0)),
+            &["busy_poll budget = 0", "1 to 65535"],
+        ),
+        (|o| o.busy_poll(spinning(0)), &["busy_poll time = 0", "1 to 2147483647"]),
+        (|o| o.busy_poll(spinning(1 << 31)), &["busy_poll time = 2147483648"]),
     ];
     for (with, parts) in cases {
         refused(&lab, options(*with), parts);

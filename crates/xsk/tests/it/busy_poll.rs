@@ -140,7 +140,7 @@ fn busy_polling_is_switched_on_and_off() {
         micros: 30,
     };
     let error = queue.set_busy_poll(Some(senseless)).unwrap_err().to_string();
-    assert!(error.contains("a budget is 1 to 65535 packets"), "{error}");
+    assert!(error.contains("a poll handles 1 to 65535 packets"), "{error}");
     assert_eq!(options(queue), (None, [0, 0]));
     let wanted = BusyPoll::with_budget(16);
     queue.set_busy_poll(Some(wanted)).unwrap();
