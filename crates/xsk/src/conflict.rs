@@ -68,7 +68,7 @@ fn removal(interface: &str, program: &str, mode: XdpMode, attachment: &Attachmen
             format!("xdp-loader unload {interface} --all (package xdp-tools)")
         }
         Attachment::HeldBy(pid, comm) if *pid == std::process::id() => {
-            format!("drop the Port or XdpLink that holds it in this process, {pid} ({comm})")
+            format!("close the port or the bpf_link that holds it in this process, {pid} ({comm})")
         }
         Attachment::HeldBy(pid, comm) => format!("end process {pid} ({comm}), which holds it by a bpf_link"),
         Attachment::Link(id) => format!(
@@ -176,7 +176,7 @@ mod tests {
             (
                 "other",
                 Attachment::HeldBy(own, "me".into()),
-                "drop the Port or XdpLink",
+                "close the port or the bpf_link",
             ),
             ("other", Attachment::Link(7), "bpftool link detach id 7"),
             ("other", Attachment::Unknown, "bpftool link show"),

@@ -205,7 +205,8 @@ pub enum Error {
 
     /// Another socket holds the queue.
     #[error(
-        "{interface} queue {queue} is in use by another XDP socket (EBUSY for {waited:?}){holder}; end that program, or choose another queue"
+        "{interface} queue {queue} is in use by another XDP socket (EBUSY for {waited:?}){holder}; \
+         end what holds it, or choose another queue"
     )]
     QueueBusy {
         /// The interface.

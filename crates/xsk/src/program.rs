@@ -310,7 +310,7 @@ impl XskMap {
     pub fn insert_at(&self, place: u32, queue: &Queue) -> Result<(), Error> {
         if queue.report().rx_ring == 0 {
             // Newer kernels would take it.
-            return Err(queue.wrong_direction("XskMap::insert", "Direction::Transmit", "RX"));
+            return Err(queue.wrong_direction());
         }
         self.insert_socket(&queue.report().interface, place, queue.as_fd())
     }

@@ -207,7 +207,7 @@ impl Queue {
             self.kick_if_up()?;
         }
         if self.bound.rx.is_none() {
-            return Err(self.wrong_direction("recv", "Direction::Transmit", "RX"));
+            return Err(self.wrong_direction());
         }
         self.refill()?;
         let now = now_coarse();
@@ -464,12 +464,17 @@ impl Queue {
     }
 
     #[cold]
-    pub(crate) fn wrong_direction(&self, call: &'static str, direction: &str, ring: &str) -> Error {
+    pub(crate) fn wrong_direction(&self) -> Error {
+        let (direction, action, ring) = match self.bound.rx {
+            None => ("transmit", "receiving", "RX"),
+            Some(_) => ("receive", "sending", "TX"),
+        };
         Error::Setting {
             setting: "direction",
             value: direction.into(),
             reason: format!(
-                "{call}() on {} queue {} needs the {ring} ring, which was not made",
+                "{action} on {} queue {} needs the {ring} ring, which was not made; open it for \
+                 both directions",
                 self.report.interface, self.report.queue
             ),
         }

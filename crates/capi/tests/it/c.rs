@@ -90,6 +90,29 @@ fn valgrind_finds_nothing_on_a_port() {
     runs_on_veth("port", MODES[0], 1700, true);
 }
 
+#[test]
+fn errors_are_in_words_of_c() {
+    if !is_root() {
+        return;
+    }
+    let folder = scratch("errors");
+    let program = compile("errors", &folder);
+    let lab = loop_of_veth("capi-errors", 1500);
+    let mut ip = lab.a.ns.command("ip");
+    ip.args(["tuntap", "add", "dev", "tun0", "mode", "tun"]);
+    succeeded(&ip.output().expect("ip: iproute2"));
+    let mut up = lab.a.ns.command("ip");
+    succeeded(
+        &up.args(["link", "set", "dev", "tun0", "up"])
+            .output()
+            .expect("ip: iproute2"),
+    );
+    let mut command = lab.a.ns.command(&program);
+    command.args([lab.a.interface.name(), lab.b.interface.name(), "tun0", NIC_EXAMPLE_FILE]);
+    assert_eq!(succeeded(&command.output().expect("it starts")), "errors: ok\n");
+    std::fs::remove_dir_all(folder).expect("removed");
+}
+
 /// What else is in the library, libbpf above all, is nobody's business.
 #[test]
 fn only_our_own_symbols_are_exported() {

@@ -87,10 +87,18 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
         });
     }
     if transmit_only && !matches!(program, Program::None) {
+        let (setting, value) = match &program {
+            #[cfg(feature = "attach")]
+            Program::Ringside(filter) => ("filter", filter.to_string()),
+            Program::Attached { .. } => ("program", "the one that is attached".into()),
+            _ => ("program", "the caller's".into()),
+        };
         return Err(Error::Setting {
-            setting: "program",
-            value: format!("{program:?}"),
-            reason: "a port that only transmits has no sockets to redirect to: leave the program away, or use Direction::Both".into(),
+            setting,
+            value,
+            reason: "a port that only transmits has no sockets to redirect to: leave it out, or \
+                     open the port for both directions"
+                .into(),
         });
     }
     #[cfg(feature = "attach")]
@@ -100,7 +108,7 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
             value: interface.name().to_owned(),
             reason: format!(
                 "its packets have no Ethernet header (hardware type {}), which Ringside's XDP program reads: use the \
-                 interface below it, or bring a program of your own (Program::Custom)",
+                 interface below it, or an XDP program of your own",
                 state.hardware_type
             ),
         });

@@ -293,7 +293,8 @@ impl Queue {
 }
 
 /// Why a driver has no zero-copy for a socket that only sends.
-pub(crate) const LACKS_PROGRAM: &str = "its driver sends with zero-copy only while an XDP program is attached: attach one, or open the port with Direction::Both";
+pub(crate) const LACKS_PROGRAM: &str = "its driver sends with zero-copy only while an \
+    XDP program is attached: attach one, or open the port for both directions";
 
 /// Makes the queue of a bound socket, with its report.
 pub(crate) fn finish(request: &Request<'_>, mut bound: Bound, path: Path, why: Vec<String>) -> Queue {

@@ -31,7 +31,7 @@ impl Queue {
     pub fn reserve(&mut self, max: u32) -> Result<Burst<'_>, Error> {
         self.ready()?;
         if self.bound.tx.is_none() {
-            return Err(self.wrong_direction("reserve", "Direction::Receive", "TX"));
+            return Err(self.wrong_direction());
         }
         self.event = None;
         let most = max.min(self.batch);

@@ -126,7 +126,7 @@ impl Queue {
     fn write_each<A: Ask>(&mut self, max: u32, mut write: impl FnMut(&mut Packet<'_>) -> A) -> Result<u32, Error> {
         self.ready()?;
         if self.bound.tx.is_none() {
-            return Err(self.wrong_direction("send_with", "Direction::Receive", "TX"));
+            return Err(self.wrong_direction());
         }
         let most = max.min(self.batch);
         if let Some(pushed) = self.write_through(most, &mut write)? {
@@ -319,7 +319,7 @@ impl Queue {
             if next < self.inbox.len() {
                 result = match self.bound.tx {
                     Some(_) => self.kick(),
-                    None => Err(self.wrong_direction("sending", "Direction::Receive", "TX")),
+                    None => Err(self.wrong_direction()),
                 };
                 if result.is_err() {
                     break;
@@ -473,7 +473,7 @@ impl Queue {
     pub(super) fn wait_for_room(&mut self, frames: u32) -> Result<(), Error> {
         loop {
             let Some(tx) = &mut self.bound.tx else {
-                return Err(self.wrong_direction("send", "Direction::Receive", "TX"));
+                return Err(self.wrong_direction());
             };
             let room = tx.reserve(frames).map(|slots| slots.remaining());
             if self.check(room)? >= frames {

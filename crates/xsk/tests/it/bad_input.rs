@@ -298,7 +298,7 @@ fn a_filter_that_matches_nothing_is_refused() {
     refused(
         &lab,
         |port| port.filter(Filter::All).options(transmit.clone()),
-        &["program = ", "only transmits"],
+        &["filter = all", "only transmits"],
     );
 }
 
@@ -315,10 +315,9 @@ fn the_wrong_direction_is_an_error_and_costs_nothing() {
         .map(drop)
         .expect_err("no RX ring")
         .to_string();
-    assert!(
-        text.contains("Direction::Transmit") && text.contains("veth-a queue 1") && text.contains("RX ring"),
-        "{text}"
-    );
+    for part in ["direction = transmit", "veth-a queue 1", "RX ring"] {
+        assert!(text.contains(part), "{text}");
+    }
 
     let mut receiver = open(&lab.b, Path::NativeCopy, options(|o| o.direction(Direction::Receive)));
     common::send_numbers(tx, 0..20, &lab.a, &lab.b);
@@ -328,7 +327,7 @@ fn the_wrong_direction_is_an_error_and_costs_nothing() {
         .expect_err("no TX ring")
         .to_string();
     assert!(
-        text.contains("Direction::Receive") && text.contains("TX ring"),
+        text.contains("direction = receive") && text.contains("TX ring"),
         "{text}"
     );
 
@@ -336,7 +335,7 @@ fn the_wrong_direction_is_an_error_and_costs_nothing() {
     let (packets, mut kept) = (burst.len(), Vec::new());
     kept.push(burst.iter_mut().next().unwrap().keep());
     let text = burst.send_back().expect_err("no TX ring").to_string();
-    assert!(text.contains("Direction::Receive"), "{text}");
+    assert!(text.contains("direction = receive"), "{text}");
     assert_eq!(rx.counters().tx_abandoned, packets as u64 - 1);
     let refused = rx.send(kept.pop().unwrap()).expect_err("no TX ring");
     assert!(refused.to_string().contains("TX ring"));

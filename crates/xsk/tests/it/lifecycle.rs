@@ -213,7 +213,7 @@ fn a_second_port_names_the_first() {
                 "{text}"
             );
             assert!(text.contains(&holder) && text.contains(own_name().trim_end()), "{text}");
-            assert!(text.contains("To remove it: drop the Port or XdpLink"), "{text}");
+            assert!(text.contains("To remove it: close the port or the bpf_link"), "{text}");
         }
         // Nothing of it disturbed the first.
         let mut sender = case.sender(&lab.a, QueueOptions::new());
@@ -240,7 +240,7 @@ fn a_link_attachment_is_named_with_its_holder() {
             .expect_err("in the way")
             .to_string();
         assert!(
-            text.contains("drop the Port or XdpLink that holds it in this process"),
+            text.contains("close the port or the bpf_link that holds it in this process"),
             "{text}"
         );
         assert!(text.contains(mode.name()), "{text}");
