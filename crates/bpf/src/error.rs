@@ -32,6 +32,22 @@ pub enum Error {
         /// Messages of libbpf and the verifier, one per line; may be empty.
         log: String,
     },
+    /// An object file cannot be read.
+    #[error("reading {}: {source}", path.display())]
+    ReadFile {
+        /// The file.
+        path: PathBuf,
+        /// Error that the kernel reported.
+        r#source: io::Error,
+    },
+    /// An object file lacks what is asked for.
+    #[error("{}: {what}", path.display())]
+    InvalidFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, and what would be right.
+        what: String,
+    },
     /// A loaded program could not be attached to an interface.
     #[error("attaching {program} to {interface} ({hook}): {source}{}", attach_advice(source))]
     Attach {
@@ -146,12 +162,13 @@ impl Error {
         match self {
             Self::Load { source, .. }
             | Self::LoadFile { source, .. }
+            | Self::ReadFile { source, .. }
             | Self::Map { source, .. }
             | Self::Attach { source, .. }
             | Self::Run { source, .. }
             | Self::Pin { source, .. } => source.raw_os_error(),
             Self::NotTaken { errno, .. } => *errno,
-            Self::Invalid { .. } | Self::Layout { .. } => None,
+            Self::Invalid { .. } | Self::InvalidFile { .. } | Self::Layout { .. } => None,
         }
     }
 }

@@ -10,7 +10,8 @@ use crate::error::{Error, Result};
 use crate::load;
 use crate::xsk::{DEVICE_BOUND, HAS_FRAGS};
 
-const NAME: &str = "of the file";
+/// Stands for the file in errors until [`Error::of_file`] names it.
+const NAME: &str = "user";
 
 /// An XDP program of the user's that redirects packets into AF_XDP sockets, loaded from an object file
 /// (`clang -g -O2 -target bpf`).
@@ -35,8 +36,8 @@ impl UserProgram {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if the file cannot be read, or has no such program or not exactly one
-    /// XSKMAP; [`Error::LoadFile`] if libbpf or the kernel refuse it.
+    /// [`Error::ReadFile`] if the file cannot be read; [`Error::InvalidFile`] if it has no such
+    /// program or not exactly one XSKMAP; [`Error::LoadFile`] if libbpf or the kernel refuse it.
     pub fn load(file: &Path, program: Option<&str>, queues: u32, multi_buffer: bool) -> Result<Self> {
         Self::load_for(file, program, queues, multi_buffer, None)
     }
@@ -59,8 +60,10 @@ impl UserProgram {
         multi_buffer: bool,
         device: Option<u32>,
     ) -> Result<Self> {
-        let invalid = |what: String| Error::invalid(NAME, format!("{}: {what}", file.display()));
-        let object = std::fs::read(file).map_err(|error| invalid(error.to_string()))?;
+        let path = || file.to_owned();
+        let invalid = |what: String| Error::InvalidFile { path: path(), what };
+        let unreadable = |source| Error::ReadFile { path: path(), source };
+        let object = std::fs::read(file).map_err(unreadable)?;
         let asks = object.windows(ASKS_DRIVER.len()).any(|name| name == ASKS_DRIVER);
         let device = device.filter(|_| asks);
         // A libbpf that is told a name does not make one of the address in memory.
@@ -100,9 +103,10 @@ impl UserProgram {
         let xsks_map = loaded
             .maps()
             .find(|other| other.name().to_string_lossy() == map.as_str());
+        let own = |fd: BorrowedFd<'_>| load::own(NAME, fd).map_err(|error| error.of_file(file));
         Ok(Self {
-            program: load::own(NAME, program.ok_or_else(gone)?)?,
-            xsks_map: load::own(NAME, xsks_map.ok_or_else(gone)?)?,
+            program: own(program.ok_or_else(gone)?.as_fd())?,
+            xsks_map: own(xsks_map.ok_or_else(gone)?.as_fd())?,
             name,
             object,
             device,

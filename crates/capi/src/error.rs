@@ -4,6 +4,7 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_int};
+use std::io::ErrorKind;
 
 use ringside_xsk::hints::{BtfError, LayoutError};
 
@@ -215,7 +216,15 @@ impl From<ringside_nic::Error> for Failure {
 impl From<ringside_bpf::Error> for Failure {
     #[cold]
     fn from(error: ringside_bpf::Error) -> Self {
-        Self::new(Code::RSD_EPROG, error.to_string())
+        use ringside_bpf::Error;
+        let code = match &error {
+            Error::ReadFile { source, .. } => match source.kind() {
+                ErrorKind::NotFound => Code::RSD_ENOENT,
+                _ => Code::RSD_ESYS,
+            },
+            _ => Code::RSD_EPROG,
+        };
+        Self::new(code, error.to_string())
     }
 }
 

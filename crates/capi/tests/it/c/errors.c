@@ -29,7 +29,7 @@ static const char *foreign_word(const char *text)
 	static const char *const words[] = {
 		"--",	    "Direction", "Ringside(", "Custom",  "XdpLink",    "Port ",	 "drop the",
 		"Options",  "Builder",	 "recv(",     "alloc(",	 "send_with(", "reserve() ",
-		"Some(",    "None",
+		"Some(",    "None",	 "of the file",
 	};
 
 	for (size_t n = 0; n < sizeof(words) / sizeof(words[0]); n++)
@@ -87,6 +87,8 @@ static void values(void)
 	OPTION(filter, "tpc:80", RSD_EINVAL, "options.filter");
 	OPTION(filter, "dst:192.0.2.1/33", RSD_EINVAL, "options.filter");
 	OPTION(filter, "ethertype:0x0806", RSD_EINVAL, "ARP");
+	OPTION(program_file, "/nonexistent.o", RSD_ENOENT, "reading /nonexistent.o: No such file");
+	OPTION(program_file, "/proc", RSD_ESYS, "reading /proc: Is a directory");
 	OPTION(program_file, "/proc/self/exe", RSD_EPROG, "/proc/self/exe");
 	OPTION(program_fd, 1000, RSD_EINVAL, "options.xsks_map_fd");
 	OPTION(xsks_map_fd, 1000, RSD_EINVAL, "options.xsks_map_fd = 1000");

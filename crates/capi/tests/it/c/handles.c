@@ -129,7 +129,7 @@ static void options(void)
 	OPTIONS(RSD_EINVAL, "add dst:ADDRESS", options.filter = "tcp:80,arp");
 	OPTIONS(RSD_EINVAL, "only one of", options.filter = "all"; options.program_file = "x.o");
 	OPTIONS(RSD_EINVAL, "program_name", options.program_name = "x");
-	OPTIONS(RSD_EPROG, "/no/such.o", options.program_file = "/no/such.o");
+	OPTIONS(RSD_ENOENT, "/no/such.o", options.program_file = "/no/such.o");
 	OPTIONS(RSD_EINVAL, "xsks_map_fd", options.xsks_map_fd = 12345);
 	OPTIONS(RSD_EINVAL, "xsks_map_fd", options.program_fd = 12345);
 	OPTIONS(RSD_EINVAL, "xsks_map_fd", options.xsks_map_fd = -1);
