@@ -120,7 +120,10 @@ pub unsafe extern "C" fn rsd_queue_query(queue: *mut rsd_queue, info: *mut rsd_q
     })
 }
 
-/// Tells what a queue has counted. `size` is sizeof(struct rsd_stats). One system call.
+/// Writes the counters of a queue to `stats`. `size` is sizeof(struct rsd_stats). One system call.
+///
+/// RSD_EBUSY: another thread is in a call with the queue. Let the thread that uses the queue read
+/// them.
 ///
 /// # Safety
 /// `stats` is NULL or has room for `size` bytes.

@@ -513,7 +513,10 @@ int rsd_field_element(const struct rsd_field *field, uint32_t index, struct rsd_
 // Tells what a queue got. `size` is sizeof(struct rsd_queue_info).
 int rsd_queue_query(struct rsd_queue *queue, struct rsd_queue_info *info, size_t size);
 
-// Tells what a queue has counted. `size` is sizeof(struct rsd_stats). One system call.
+// Writes the counters of a queue to `stats`. `size` is sizeof(struct rsd_stats). One system call.
+//
+// RSD_EBUSY: another thread is in a call with the queue. Let the thread that uses the queue read
+// them.
 int rsd_queue_stats(struct rsd_queue *queue, struct rsd_stats *stats, size_t size);
 
 // Reads the BTF of a file: a BPF object (clang -g -target bpf), or raw BTF.
