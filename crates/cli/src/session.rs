@@ -31,7 +31,7 @@ pub(crate) use carrier::{Carrier, wait_before_asking};
 pub(crate) use counters::{counters, in_flight, link, link_after, queue_counters, result, settle, take_back};
 pub(crate) use faults::in_words as fault_in_words;
 use known::Known;
-pub(crate) use links::History;
+pub(crate) use links::{History, is_too_long, mtu_was_changed};
 pub(crate) use open::{
     POLL, interface, open, open_with, own_connection, patiently, poll_any, refuse_own_connection, wait,
 };

@@ -92,7 +92,8 @@ fn search(args: &Args, echo: Option<u32>, stop: &Stop) -> Result<()> {
         // What one leaves of its share is for those behind it.
         let left = u32::try_from(mixes.len() - number).unwrap_or(u32::MAX);
         searcher.ends = Instant::now() + ends.saturating_duration_since(Instant::now()) / left;
-        tables.push(searcher.table(mix, packets)?);
+        let table = searcher.table(mix, packets);
+        tables.push(table.map_err(|error| searcher.path.explain(error))?);
         interrupted |= searcher.is_over();
     }
     searcher.bar.finish_and_clear();

@@ -21,6 +21,7 @@ use crate::clock::FastClock;
 use crate::output::{self, note};
 use crate::run::whole::Whole;
 use crate::serve::{Dialled, Far};
+use crate::session::{is_too_long, mtu_was_changed};
 use crate::stop::Stop;
 use crate::{session, target};
 
@@ -184,6 +185,15 @@ impl Path {
             .iter()
             .map(|&size| target::packet(&self.flow, size, self.least(), &self.near, self.mtu))
             .collect()
+    }
+
+    /// Returns why a search has ended: where packets are too long now, the new MTU.
+    pub(super) fn explain(&self, error: anyhow::Error) -> anyhow::Error {
+        let link = session::link(&self.near).ok();
+        match link.filter(|link| link.mtu != self.mtu && is_too_long(&error)) {
+            Some(link) => mtu_was_changed(&link.name, link.mtu, &error),
+            None => error,
+        }
     }
 
     /// Runs one trial with these packets, in turn, and waits for what is still on its way.

@@ -155,11 +155,7 @@ impl Links {
         let error = error?;
         let (interface, event) = match error.downcast_ref() {
             Some(ringside_xsk::Error::LinkGone { interface, event, .. }) => (interface, event),
-            // The sizes were checked against the MTU before the run.
-            Some(ringside_xsk::Error::Setting {
-                setting: "packet length",
-                ..
-            }) => return Some(self.blame_mtu(start, error)),
+            _ if is_too_long(&error) => return Some(self.blame_mtu(start, error)),
             _ => return Some(error),
         };
         // The worker's socket may know before the message is there, and does not know where the interface went.
@@ -177,7 +173,7 @@ impl Links {
         let end = Instant::now() + LAST_WORD;
         loop {
             if let Some((name, mtu)) = self.links.iter().find_map(|link| Some((&link.name, link.new_mtu?))) {
-                return anyhow!("the MTU of {name} was changed to {mtu} during the run: {error}");
+                return mtu_was_changed(name, mtu, &error);
             }
             // The worker's socket may know before the message is there.
             match self.told.recv_timeout(end.saturating_duration_since(Instant::now())) {
@@ -337,6 +333,18 @@ fn status(state: &LinkState) -> LinkStatus {
         (true, false) => LinkStatus::NoCarrier,
         (true, true) => LinkStatus::Up,
     }
+}
+
+/// Returns whether a packet was longer than the MTU allows. Sizes are checked against it before a
+/// run, so that it was lowered since.
+pub(crate) fn is_too_long(error: &anyhow::Error) -> bool {
+    use ringside_xsk::Error::Setting;
+    matches!(error.downcast_ref(), Some(Setting { setting, .. }) if *setting == "packet length")
+}
+
+/// Returns the error of a run whose packets are longer than the new MTU.
+pub(crate) fn mtu_was_changed(name: &str, mtu: u32, error: &anyhow::Error) -> anyhow::Error {
+    anyhow!("the MTU of {name} was changed to {mtu} during the run: {error}")
 }
 
 /// The end of an interface, in words; none for what it survives.

@@ -299,3 +299,25 @@ fn nonsense_is_refused_before_anything_is_touched() {
         refused(&format!("search --lab veth {option}"), part);
     }
 }
+
+/// The sizes were right when it began.
+#[test]
+fn a_lowered_mtu_ends_a_search_of_longer_packets_as_a_failure() {
+    if !is_root() {
+        return;
+    }
+    let _alone = alone();
+    let lab = lab("search-mtu", 1);
+    let _echo = start_receiver(&lab.b, "echo {} --wait poll");
+    let line = format!("search {{}} --to {} --sizes 1414 {SHORT}", lab.b.ipv4);
+    let running = start(&lab.a, &line);
+    running.wait_for("takes about");
+    lab.a.run(|| lab.a.interface.set_mtu(1300)).unwrap();
+    let done = running.end();
+    let message = done.bad();
+    assert!(
+        message.contains("the MTU of veth-a was changed to 1300 during the run: packet length"),
+        "{message}"
+    );
+    assert_eq!(done.status.code(), Some(1), "{message}");
+}
