@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use ringside_nic::Knob;
+use ringside_nic::host::CpuTimes;
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -18,8 +19,23 @@ pub(crate) fn thread(args: &PortArgs, number: usize) -> Result<()> {
     Ok(())
 }
 
+/// Refuses CPUs that are not online. `option` is where they were named.
+pub(crate) fn check_online(option: &str, cpus: &[u32]) -> Result<()> {
+    let online: Vec<u32> = CpuTimes::read()?.cpus.iter().map(|(cpu, _)| *cpu).collect();
+    if let Some(cpu) = cpus.iter().find(|cpu| !online.contains(cpu)) {
+        bad_value!(
+            "{option}: CPU {cpu} is not online (online: {})",
+            Knob::cpu_list(&online)
+        );
+    }
+    Ok(())
+}
+
 /// Tries all of it on a thread that then ends: what the kernel refuses is told before anything was opened.
 pub(crate) fn check(args: &PortArgs) -> Result<()> {
+    if let Some(cpus) = &args.napi.threaded_napi {
+        check_online("--threaded-napi", &cpus.0)?;
+    }
     let workers = args.cpus.as_ref().map_or(1, |cpus| cpus.0.len());
     let attempt = || (0..workers).try_for_each(|number| thread(args, number));
     let tried = std::thread::scope(|scope| match scope.spawn(attempt).join() {

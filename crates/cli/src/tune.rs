@@ -17,6 +17,7 @@ pub(crate) use args::Args;
 use plan::Plan;
 use report::{Mode, Report};
 
+use crate::args::bad_value;
 use crate::output;
 
 /// # Errors
@@ -27,7 +28,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return undo(args);
     }
     let Some(name) = &args.interface else {
-        bail!("which interface? ringside tune INTERFACE; or --undo for all that was kept");
+        bad_value!("which interface? ringside tune INTERFACE; or --undo for all that was kept");
     };
     let interface = Interface::by_name(name)?;
     let mode = args.mode()?;

@@ -1,4 +1,4 @@
-//! Values of the command line that only a command can judge.
+//! Values of the command line, and of files that it names, that only a command can judge.
 
 use std::error::Error;
 use std::fmt;
@@ -24,11 +24,14 @@ macro_rules! bad_value {
 }
 pub(crate) use bad_value;
 
-/// Returns whether an error is about a value of the command line.
+/// Returns whether an error is about a value of the command line, or of a file that it names.
 pub(crate) fn is_about_a_value(error: &anyhow::Error) -> bool {
     use ringside_measure::Error::{Impairment, Period, Rate, Schedule, Search};
     error.downcast_ref::<BadValue>().is_some()
-        || matches!(error.downcast_ref(), Some(ringside_xsk::Error::Setting { .. }))
+        || matches!(
+            error.downcast_ref(),
+            Some(ringside_xsk::Error::Setting { .. } | ringside_xsk::Error::NoSuchQueue { .. })
+        )
         || matches!(
             error.downcast_ref(),
             Some(Impairment(_) | Period | Rate { .. } | Schedule(_) | Search(_))

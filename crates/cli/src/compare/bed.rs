@@ -9,12 +9,13 @@ use ringside_measure::probe::DEFAULT_PORT;
 use ringside_measure::schema;
 use ringside_netlab::{End, Lab, Namespace, VethConfig};
 use ringside_nic::{Interface, LinkState};
-use ringside_wire::MacAddr;
 use ringside_wire::flow::UdpFlow;
+use ringside_wire::{MacAddr, ethernet};
 use ringside_xsk::{Filter, Port, PortReport};
 
 use super::options::Bench;
 use super::variant::Kind;
+use crate::args::bad_value;
 use crate::serve::Turns;
 use crate::{output, system};
 
@@ -41,6 +42,19 @@ pub(crate) struct Side {
     is_shared: bool,
 }
 
+/// Refuses frames that are longer than the MTU allows.
+pub(super) fn refuse_longer(sizes: &[u16], state: &LinkState) -> Result<()> {
+    let most = state.mtu + u32::try_from(ethernet::HEADER_LEN)?;
+    if let Some(size) = sizes.iter().find(|size| u32::from(**size) > most) {
+        bad_value!(
+            "frames of {size} bytes: the MTU of {} is {}, which allows {most}",
+            state.name,
+            state.mtu
+        );
+    }
+    Ok(())
+}
+
 impl Bed {
     /// Builds the test bed, or looks the interfaces up, for frames of these sizes.
     pub(crate) fn open(bench: &Bench, sizes: &[u16]) -> Result<Self> {
@@ -55,14 +69,7 @@ impl Bed {
         };
         for side in [&bed.a, &bed.b] {
             let state = side.run(|| side.interface.state())?;
-            if let Some(size) = sizes.iter().find(|size| u32::from(**size) > state.mtu + 14) {
-                bail!(
-                    "frames of {size} bytes: the MTU of {} is {}, which allows {}",
-                    state.name,
-                    state.mtu,
-                    state.mtu + 14
-                );
-            }
+            refuse_longer(sizes, &state)?;
             if let Some(error) = side.run(|| ringside_xsk::foreign_program(&side.interface)) {
                 return Err(error.into());
             }

@@ -19,12 +19,14 @@ use ringside_measure::schema::CpuUse;
 use ringside_nic::host::CpuTime;
 use ringside_wire::MacAddr;
 
-use super::bed::{Bed, Side};
+use super::bed::{Bed, Side, refuse_longer};
 use super::contender::Contender;
 use super::options::{Args, Bench};
 use super::slot::{Count, Load, Place, Reading, Slot, Worker};
 use super::under::Beside;
 use super::variant::{Kind, Operation};
+use crate::args::bad_value;
+use crate::pin::check_online;
 use crate::serve::{Dialled, RemoteArgs, Turns};
 use crate::session::nanos;
 use crate::stop::Stop;
@@ -184,7 +186,7 @@ impl Args {
     pub(super) fn check_cpus(&self) -> Result<()> {
         match self.server() {
             None => self.bench.check_cpus(),
-            Some(_) => Bench::far(self.bench.sender_cpu()).check_online(),
+            Some(_) => check_online("--cpus S,R", &[self.bench.sender_cpu()]),
         }
     }
 
@@ -202,17 +204,10 @@ impl Args {
         let Some(dialled) = remote.dial()? else { return Ok(None) };
         let way = way.context("a server has an address")?;
         let (IpAddr::V4(to), Some(IpAddr::V4(from))) = (way.to, way.from) else {
-            bail!("comparisons take IPv4: name the server by its IPv4 address");
+            bad_value!("comparisons take IPv4: name the server by its IPv4 address");
         };
         let state = way.interface.state()?;
-        if let Some(size) = self.sizes.iter().find(|size| u32::from(**size) > state.mtu + 14) {
-            bail!(
-                "frames of {size} bytes: the MTU of {} is {}, which allows {}",
-                state.name,
-                state.mtu,
-                state.mtu + 14
-            );
-        }
+        refuse_longer(&self.sizes, &state)?;
         if let Some(error) = ringside_xsk::foreign_program(&way.interface) {
             return Err(error.into());
         }

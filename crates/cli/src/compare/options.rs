@@ -5,11 +5,11 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::{ArgGroup, ValueEnum};
 use ringside_measure::precision::UntilWidth;
-use ringside_nic::host::CpuTimes;
 
 use super::under::Under;
 use super::variant::{Kind, Operation};
 use crate::args::{OutputArgs, bad_value, rate, width};
+use crate::pin::check_online;
 use crate::run::ping::LoadArg;
 use crate::serve::RemoteArgs;
 
@@ -161,25 +161,12 @@ impl Bench {
 
     /// Said before anything is built.
     pub(crate) fn check_cpus(&self) -> Result<()> {
-        self.check_online()?;
+        check_online("--cpus S,R", &self.cpus)?;
         if self.sender_cpu() == self.receiver_cpu() {
             eprintln!(
                 "note: sender and receiver share CPU {}: neither shows what it can do",
                 self.sender_cpu()
             );
-        }
-        Ok(())
-    }
-
-    /// The part of it that is an error.
-    pub(super) fn check_online(&self) -> Result<()> {
-        let online: Vec<u32> = CpuTimes::read()?.cpus.iter().map(|(cpu, _)| *cpu).collect();
-        for cpu in self.cpus {
-            if !online.contains(&cpu) {
-                bad_value!(
-                    "CPU {cpu} is not online (online: {online:?}); name the sender's and the receiver's with --cpus S,R"
-                );
-            }
         }
         Ok(())
     }

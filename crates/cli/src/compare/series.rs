@@ -1,6 +1,6 @@
 //! What was read, variant by variant.
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use ringside_measure::probe::HEADER_LEN;
 use ringside_measure::schema::LoadKind;
 
@@ -9,6 +9,7 @@ use super::options::Args;
 use super::slot::{Load, Reading};
 use super::under::Under;
 use super::variant::{Kind, Operation};
+use crate::args::bad_value;
 
 /// The smallest frame with a probe over IPv4.
 const SMALLEST_PING: u16 = 82;
@@ -77,7 +78,7 @@ impl Contest {
             }
         }
         if contests.is_empty() {
-            bail!("none of the variants chosen takes part in any of the operations chosen");
+            bad_value!("none of the variants chosen takes part in any of the operations chosen");
         }
         Ok(contests)
     }

@@ -31,6 +31,7 @@ use serde::{Deserialize, Serialize};
 use super::file::Text;
 use super::overrides::Overrides;
 use super::plan::Plan;
+use crate::args::bad_value;
 use crate::{files, system};
 
 /// Where runs are unless it is said otherwise.
@@ -228,14 +229,15 @@ impl Folder {
             );
         }
         let begun = &folder.about.overrides;
-        ensure!(
-            overrides == begun || *overrides == Overrides::default(),
-            "--resume: the run in {} was begun with {}, and this is {}: leave these options out, \
-             or begin a new run",
-            path.display(),
-            begun.options(),
-            overrides.options()
-        );
+        if overrides != begun && *overrides != Overrides::default() {
+            bad_value!(
+                "--resume: the run in {} was begun with {}, and this is {}: leave these options out, \
+                 or begin a new run",
+                path.display(),
+                begun.options(),
+                overrides.options()
+            );
+        }
         let now = About::now(&text.name, overrides);
         for (what, was, is) in [
             ("by ringside", &folder.about.tool_version, &now.tool_version),

@@ -15,6 +15,7 @@ use ringside_nic::host::CpuTimes;
 use super::file::{Acceleration, Address, Faults, File, Lane, Qdisc, ScheduleVia, Text, Wait, With};
 use super::overrides::Overrides;
 use super::tcp::Stream;
+use crate::args::BadValue;
 use crate::compare;
 use crate::run::streams::PtpArgs;
 use crate::steer::Settings;
@@ -366,11 +367,11 @@ impl Plan {
     /// # Errors
     /// As [`Plan::read`], and for a name that the file does not have.
     pub(super) fn read_with(text: &Text, overrides: &Overrides) -> anyhow::Result<Self> {
-        let mut plan = Self::read(text)?;
+        let mut plan = Self::read(text).map_err(BadValue::from)?;
         if !overrides.only.is_empty() {
-            let mut file = File::read(text)?;
+            let mut file = File::read(text).map_err(BadValue::from)?;
             overrides.select(&text.name, &mut file)?;
-            plan = check::check(text, file)?;
+            plan = check::check(text, file).map_err(BadValue::from)?;
         }
         plan.rounds = overrides.rounds.unwrap_or(plan.rounds);
         plan.turn = overrides.turn.unwrap_or(plan.turn);

@@ -77,7 +77,7 @@ impl RemoteArgs {
                 (self.far_mode.is_some(), "--far-mode"),
             ];
             if let Some((_, option)) = unused.iter().find(|(given, _)| *given) {
-                bail!(
+                bad_value!(
                     "{option} is about a `ringside serve` at the other end: name its host in the interface's place, or with --server HOST"
                 );
             }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow};
 use ringside_nic::{Interface, Route};
 use ringside_wire::MacAddr;
 use ringside_wire::flow::canonical;
@@ -100,7 +100,7 @@ impl RemoteArgs {
 
 fn refuse_own(route: &Route, to: IpAddr) -> Result<()> {
     if route.is_local {
-        bail!(
+        bad_value!(
             "{to} is an address of this host: packets to it never leave. The server has to be another host, or in another network \
              namespace"
         );
@@ -113,7 +113,7 @@ pub(super) fn address(server: &str) -> Result<SocketAddr> {
     let (host, port) = host_and_port(server);
     if let Ok(ip) = host.parse::<IpAddr>() {
         if matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local()) {
-            bail!("{ip} is an address of one link: say which, as in {ip}%eth0");
+            bad_value!("{ip} is an address of one link: say which, as in {ip}%eth0");
         }
         return Ok(canonical(SocketAddr::new(ip, port)));
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow};
 use ringside_measure::compare::STEAL_LIMIT;
 use ringside_measure::control::{DEFAULT_PORT, Token};
 use ringside_measure::schema;
@@ -410,7 +410,7 @@ impl Drop for Place<'_> {
 
 /// A server beyond this host, without anything that says who may use it.
 fn refuse_open(who: &str) -> Result<()> {
-    bail!(
+    bad_value!(
         "{who}: anybody who reaches it could have this host send and receive packets. Give a token (--token-file FILE, made if it is \
          not there, or RINGSIDE_TOKEN) or the keys of clients (--tls --allow PIN), listen on this host only (--listen 127.0.0.1), \
          or say --insecure"

@@ -4,13 +4,14 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use ringside_bpf::Landings;
 use serde::Deserialize;
 
 use super::settings::Settings;
 use super::values::{ClassArg, CpusArg, EgressArg, PinArg, RuleArg};
-use crate::args::{List, OutputArgs, bad_value, list, rate, seconds};
+use crate::args::{BadValue, List, OutputArgs, bad_value, list, rate, seconds};
+use crate::pin::check_online;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -134,7 +135,8 @@ impl RunArgs {
             None => File::default(),
             Some(path) => {
                 let what = || format!("--file {}", path.display());
-                toml::from_str(&fs::read_to_string(path).with_context(what)?).with_context(what)?
+                let text = fs::read_to_string(path).with_context(what)?;
+                toml::from_str(&text).map_err(|error| BadValue(format!("{}: {error}", what())))?
             }
         };
         let classes = [file.class, self.class.clone()].concat();
@@ -148,7 +150,7 @@ impl RunArgs {
         }
         let sends = self.lab || self.from.is_some();
         if classes.is_empty() {
-            bail!("no class of packets is asked for: give --class, such as --class pcp:5=1@1");
+            bad_value!("no class of packets is asked for: give --class, such as --class pcp:5=1@1");
         }
         if self.send_cpu.is_some() && !sends {
             bad_value!("--send-cpu: nothing is sent without --from or --lab");
@@ -162,6 +164,18 @@ impl RunArgs {
             egress: [file.egress, self.egress.clone()].concat(),
             pins: [file.pin, self.pin.clone()].concat(),
         };
+        for (option, lists) in [("--irq", &all.irqs), ("--rps", &all.rps), ("--xps", &all.xps)] {
+            for CpusArg(_, cpus) in lists {
+                check_online(option, cpus)?;
+            }
+        }
+        for PinArg { cpus, .. } in &all.pins {
+            check_online("--pin", cpus)?;
+        }
+        for class in &classes {
+            check_online("--class", class.cpu.as_slice())?;
+        }
+        check_online("--send-cpu", self.send_cpu.as_slice())?;
         let sending = match sends {
             true => Settings {
                 xps: std::mem::take(&mut all.xps),

@@ -32,7 +32,7 @@ use args::{Command, RunArgs, ShowArgs};
 use send::{OWN_PORT, Pace};
 use side::Side;
 
-use crate::args::OutputArgs;
+use crate::args::{OutputArgs, bad_value};
 use crate::left::Left;
 use crate::stop::Stop;
 use crate::{output, system};
@@ -74,7 +74,7 @@ fn steer(args: &RunArgs, stop: &Stop) -> Result<()> {
             Side::open(name)?,
             args.from.as_deref().map(Side::open).transpose()?,
         ),
-        (None, false) => bail!("name the interface that receives, or give --lab"),
+        (None, false) => bad_value!("name the interface that receives, or give --lab"),
     };
     let mut installed: Vec<Installed> = Vec::new();
     for (side, settings) in [(Some(&to), &asked.receiving), (from.as_ref(), &asked.sending)] {

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use ringside_nic::{Coalescing, Knob};
 
 use super::report::Mode;
@@ -103,11 +103,28 @@ impl Args {
             || !self.offload.is_empty()
     }
 
+    /// Returns the CPUs that options name.
+    pub(super) fn cpus(&self) -> impl Iterator<Item = (&'static str, &[u32])> {
+        let threads = match &self.threaded_napi {
+            Some(Threads::On(cpus)) => Some(cpus),
+            Some(Threads::Off) | None => None,
+        };
+        let lists = [
+            ("--irq-cpus", &self.irq_cpus),
+            ("--rps", &self.rps),
+            ("--xps", &self.xps),
+        ];
+        let lists = lists
+            .into_iter()
+            .filter_map(|(option, list)| Some((option, list.as_ref()?.0.as_slice())));
+        lists.chain(threads.map(|cpus| ("--threaded-napi", cpus.as_slice())))
+    }
+
     pub(super) fn mode(&self) -> Result<Mode> {
         let command = !self.command.is_empty();
         if !self.changes() {
             if command || self.hold || self.dry_run {
-                bail!("nothing is to be changed: give --latency, or single changes such as --gro off");
+                bad_value!("nothing is to be changed: give --latency, or single changes such as --gro off");
             }
             return Ok(Mode::Show);
         }

@@ -7,6 +7,7 @@ use ringside_nic::{Coalescing, Error, Interface, Knob};
 use super::args::{Args, Threads};
 use super::report::{Row, Unavailable};
 use super::state;
+use crate::pin::check_online;
 
 /// Changes in the order in which they are made: those that NAPI instances depend on before those of the instances.
 #[derive(Debug)]
@@ -39,6 +40,9 @@ impl Plan {
             steps: Vec::new(),
             unavailable: Vec::new(),
         };
+        for (option, cpus) in args.cpus() {
+            check_online(option, cpus)?;
+        }
         plan.wake_up(args)?;
         plan.governor(args)?;
         plan.interrupts(interface, args)?;

@@ -31,6 +31,7 @@ mod schedule;
 mod screen;
 mod search;
 mod serve;
+mod status;
 mod steer;
 mod sweep;
 mod top;

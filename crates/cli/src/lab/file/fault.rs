@@ -6,6 +6,8 @@ use std::ops::Range;
 use serde::de::DeserializeOwned;
 use toml::de::{DeTable, DeValue};
 
+use crate::args::BadValue;
+
 /// The text of a file, and what it is called.
 #[derive(Clone, Debug)]
 pub(in crate::lab) struct Text {
@@ -112,3 +114,9 @@ impl fmt::Display for Faults {
 }
 
 impl std::error::Error for Faults {}
+
+impl From<Faults> for BadValue {
+    fn from(faults: Faults) -> Self {
+        Self(faults.to_string())
+    }
+}

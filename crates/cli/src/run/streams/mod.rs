@@ -13,6 +13,8 @@ pub(crate) use arrivals::Arrivals;
 pub(crate) use gate::{ClockArgs, Gate, PtpArgs, clock_state, refusal, us};
 pub(crate) use text::{brief, text};
 
+use crate::args::bad_value;
+
 /// The schedule. The same for both ends.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ScheduleArgs {
@@ -38,12 +40,13 @@ impl ScheduleArgs {
         let mtu = interface.state()?.mtu;
         let room = mtu as usize + ethernet::HEADER_LEN + vlan::TAG_LEN;
         for class in schedule.classes() {
-            anyhow::ensure!(
-                class.frame_bytes as usize <= room,
-                "class {}: frames of {} bytes are too long for {interface}, whose MTU of {mtu} leaves {room}",
-                class.pcp,
-                class.frame_bytes
-            );
+            if class.frame_bytes as usize > room {
+                bad_value!(
+                    "class {}: frames of {} bytes are too long for {interface}, whose MTU of {mtu} leaves {room}",
+                    class.pcp,
+                    class.frame_bytes
+                );
+            }
         }
         if let Some(rate) = interface.speed_bps()? {
             schedule.check_rate(rate)?;

@@ -6,6 +6,8 @@ use ringside_measure::schedule::{STREAM_LEN, Schedule, Slot, StreamPart};
 use ringside_wire::flow::UdpFlow;
 use ringside_wire::vlan::TAG_LEN;
 
+use crate::args::bad_value;
+
 /// Ethernet's addresses, in front of the tag.
 const ADDRESSES: usize = 12;
 /// The type of a tagged frame (802.1Q).
@@ -45,11 +47,12 @@ impl Frames {
         let classes = schedule.classes().iter().map(|class| {
             let least = flow.header_len() + TAG_LEN + STREAM_LEN;
             let len = class.frame_bytes as usize;
-            anyhow::ensure!(
-                len >= least,
-                "class {}: frames of {len} bytes have no room for a probe: with these addresses it takes {least}",
-                class.pcp
-            );
+            if len < least {
+                bad_value!(
+                    "class {}: frames of {len} bytes have no room for a probe: with these addresses it takes {least}",
+                    class.pcp
+                );
+            }
             Ok(OfClass {
                 pcp: class.pcp,
                 vlan,
