@@ -20,7 +20,8 @@ pub(crate) use self::bad_value::{BadValue, bad_value, is_about_a_value};
 use self::help::{frame_size_help, frames_help, working_set_help};
 pub(crate) use self::peer::Peer;
 use self::values::interval;
-pub(crate) use self::values::{List, count, list, list_or_none, period, rate, seconds, time_in, width};
+pub(crate) use self::values::{List, count, count_in, list, list_or_none, rate, width};
+pub(crate) use self::values::{budget, micros, period, seconds, time_in, time_or};
 use crate::live::PrometheusArgs;
 use crate::napi::NapiArgs;
 use crate::run::impair::ImpairArgs;
@@ -349,11 +350,12 @@ pub(crate) struct PingArgs {
     /// when the answer is there]
     #[arg(long, value_name = "PPS", value_parser = rate)]
     pub(crate) rate: Option<u64>,
-    /// Probes in flight at the most [default: 1; with --rate 65536, so that the schedule does not wait for answers]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    /// Probes in flight at the most, such as 16 or 1k [default: 1; with --rate 65536, so that the
+    /// schedule does not wait for answers]
+    #[arg(long, value_name = "N", value_parser = count_in(1_u32..=65536))]
     pub(crate) depth: Option<u32>,
-    /// Seconds to wait for an answer before the next probe takes its place; one that comes later, but during the run,
-    /// still counts
+    /// Seconds, or a time such as 200ms, to wait for an answer before the next probe takes its
+    /// place; one that comes later, but during the run, still counts
     #[arg(long, default_value = "1", value_name = "SECONDS", value_parser = seconds)]
     pub(crate) timeout: Duration,
     #[command(flatten)]
@@ -419,8 +421,8 @@ pub(crate) struct PortArgs {
     /// SCHED_FIFO priority of the threads, 1 to 99 [default: the normal scheduler]
     #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(i32).range(1..=99))]
     pub(crate) priority: Option<i32>,
-    /// Packets of a burst at the most
-    #[arg(short, long, default_value_t = 64)]
+    /// Packets of a burst at the most, such as 256 or 1k
+    #[arg(short, long, default_value_t = 64, value_parser = count_in(0_u32..=u32::MAX))]
     pub(crate) batch: u32,
     #[arg(long, value_name = "BYTES", help = frame_size_help())]
     pub(crate) frame_size: Option<u32>,
@@ -430,12 +432,13 @@ pub(crate) struct PortArgs {
     /// Packets may be in several frames, so that jumbo frames are received, forwarded and sent (Linux 6.6)
     #[arg(long)]
     pub(crate) multi_buffer: bool,
-    #[arg(long, value_name = "N", help = frames_help())]
+    #[arg(long, value_name = "N", help = frames_help(), value_parser = count_in(0_u32..=u32::MAX))]
     pub(crate) frames: Option<u32>,
-    #[arg(long, value_name = "PACKETS", help = working_set_help(), value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "PACKETS", help = working_set_help(),
+          value_parser = count_in(1_u32..=u32::MAX))]
     pub(crate) working_set: Option<u32>,
-    /// Slots of RX and TX ring [default: to fit the frames]
-    #[arg(long, value_name = "N")]
+    /// Slots of RX and TX ring, such as 2048 or 10k [default: to fit the frames]
+    #[arg(long, value_name = "N", value_parser = count_in(0_u32..=u32::MAX))]
     pub(crate) ring: Option<u32>,
     /// Bytes to leave free in front of packets, beyond the kernel's 256
     #[arg(long, default_value_t = 0, value_name = "BYTES")]
@@ -443,14 +446,16 @@ pub(crate) struct PortArgs {
     /// Put frames into 2 MiB pages where there are some
     #[arg(long)]
     pub(crate) huge_pages: bool,
-    /// Packets per busy-poll, for `--wait busy-poll`
-    #[arg(long, default_value_t = 64, value_name = "PACKETS", value_parser = clap::value_parser!(u32).range(1..=65535))]
+    /// Packets per busy-poll, for `--wait busy-poll`, such as 64 or 1k
+    #[arg(long, default_value_t = 64, value_name = "PACKETS",
+          value_parser = count_in(1_u32..=65535))]
     pub(crate) busy_poll_budget: u32,
     /// Wake the kernel at every burst instead of when it asks
     #[arg(long)]
     pub(crate) no_need_wakeup: bool,
-    /// Packets that one sendto() sends on copy paths, 32 to the TX ring's size (Linux 6.17) [default: the TX ring's size]
-    #[arg(long, value_name = "PACKETS")]
+    /// Packets that one sendto() sends on copy paths, such as 256 or 1k, from 32 to the TX ring's
+    /// size (Linux 6.17) [default: the TX ring's size]
+    #[arg(long, value_name = "PACKETS", value_parser = count_in(0_u32..=u32::MAX))]
     pub(crate) tx_budget: Option<u32>,
     #[command(flatten)]
     pub(crate) napi: NapiArgs,
@@ -536,7 +541,8 @@ pub(crate) struct RunArgs {
     pub(crate) verbose: bool,
     #[command(flatten)]
     pub(crate) prometheus: PrometheusArgs,
-    /// Seconds between interval statistics, which are printed when this is given and are always in the JSON
+    /// Seconds, or a time such as 200ms, between interval statistics, which are printed when this
+    /// is given and are always in the JSON
     #[arg(short, long, value_name = "SECONDS", value_parser = interval)]
     pub(crate) interval: Option<Duration>,
     /// Run until the 95 % interval of the median round trip, or of the rate, is narrower than this part of it, such as 1%, or the time
@@ -578,3 +584,7 @@ pub(crate) enum WaitArg {
     /// Run the driver's NAPI poll on this thread
     BusyPoll,
 }
+
+#[cfg(test)]
+#[path = "args/units_tests.rs"]
+mod tests;

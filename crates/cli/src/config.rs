@@ -189,7 +189,7 @@ fn word(arg: &Arg, name: &str, value: &Value) -> Result<Option<OsString>> {
 }
 
 /// Has the command line's own parser look at one option. What else it would have to have is no matter here.
-fn check(command: &Command, word: &OsString) -> Result<()> {
+pub(crate) fn check(command: &Command, word: &OsString) -> Result<()> {
     let alone = [OsString::from(command.get_name()), word.clone()];
     let Err(error) = command.clone().try_get_matches_from(alone) else {
         return Ok(());

@@ -6,14 +6,15 @@ use std::time::Duration;
 use clap::Args;
 use ringside_xsk::{Deferral, Port, PortBuilder, ThreadedNapi};
 
-use crate::args::{List, list};
+use crate::args::{List, count_in, list, micros};
 use crate::{left, output};
 
 /// Settings of the interface for the time of the run, put back at its end; after a kill by the next run.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct NapiArgs {
-    /// Keep the interface's interrupts off for so many empty polls, so many microseconds each, such as 2:200: more
-    /// packets where the receiver has a CPU of its own, at the cost of latency. Put back at the end
+    /// Keep the interface's interrupts off for so many empty polls, so many microseconds each, such
+    /// as 2:200 or 2:200us: more packets where the receiver has a CPU of its own, at the cost of
+    /// latency. Put back at the end
     #[arg(long, value_name = "POLLS:MICROS")]
     pub(crate) napi_defer: Option<Defer>,
     /// Let kernel threads poll the interface's queues instead of the software interrupt, on these CPUs if any are given
@@ -39,12 +40,11 @@ impl FromStr for Defer {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let numbers = text.split_once(':').and_then(|(polls, micros)| {
-            let (polls, micros) = (polls.parse::<u32>().ok()?, micros.parse::<u32>().ok()?);
-            (polls > 0 && micros > 0).then_some((polls, micros))
+        let numbers = text.split_once(':').and_then(|(polls, time)| {
+            let time = micros(time).ok().filter(|time| *time > 0)?;
+            Some((count_in(1..=u32::MAX)(polls).ok()?, time))
         });
-        let (polls, micros) =
-            numbers.ok_or_else(|| format!("{text:?} is not POLLS:MICROS, both above 0, such as 2:200"))?;
+        let (polls, micros) = numbers.ok_or_else(|| format!("{text:?} is not POLLS:MICROS, both above 0: 2:20us"))?;
         Ok(Self(Deferral {
             defer_hard_irqs: polls,
             gro_flush_timeout: Duration::from_micros(micros.into()),

@@ -12,9 +12,9 @@ pub(super) fn frame_size_help() -> String {
 
 pub(super) fn frames_help() -> String {
     format!(
-        "Frames of the UMEM of each queue [default: {}, or as many as memory can be locked for, plus twice the NIC's own \
-         ring with zero-copy; {} where the queue only transmits, which gets as many as that ring has, in addition, with \
-         zero-copy]",
+        "Frames of the UMEM of each queue, such as 512 or 10k [default: {}, or as many as memory \
+         can be locked for, plus twice the NIC's own ring with zero-copy; {} where the queue only \
+         transmits, which gets as many as that ring has, in addition, with zero-copy]",
         QueueOptions::DEFAULT_FRAMES,
         QueueOptions::DEFAULT_TRANSMIT_FRAMES
     )
@@ -22,8 +22,8 @@ pub(super) fn frames_help() -> String {
 
 pub(super) fn working_set_help() -> String {
     format!(
-        "Packets for which frames wait under steady load, in the copy modes: few stay in the cache; with as many as \
-         --frames all wait at all times [default: {}]",
+        "Packets for which frames wait under steady load, such as 256 or 1k, in the copy modes: \
+         few stay in the cache; with as many as --frames all wait at all times [default: {}]",
         QueueOptions::DEFAULT_WORKING_SET
     )
 }

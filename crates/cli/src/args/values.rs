@@ -1,10 +1,14 @@
-//! Values of options: lists, rates, times.
+//! Values of options: lists, counts, rates, times.
 
+use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use ringside_measure::precision::UntilWidth;
 use ringside_measure::schedule::unit_ns;
+
+/// Times that an option takes.
+type Range = RangeInclusive<Duration>;
 
 /// Numbers such as `0,2-3`.
 #[derive(Clone, Debug)]
@@ -88,6 +92,25 @@ pub(crate) fn count(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("{text:?} is no number from 1 on; write one such as 1000, 10k or 2M"))
 }
 
+/// Returns a parser of counts of a range, both ends included.
+pub(crate) fn count_in<N>(range: RangeInclusive<N>) -> impl Fn(&str) -> Result<N, String> + Clone
+where
+    N: TryFrom<u64> + PartialOrd + Display + Clone,
+{
+    move |text| {
+        number(text)
+            .and_then(|number| N::try_from(number).ok())
+            .filter(|number| range.contains(number))
+            .ok_or_else(|| {
+                let (least, most) = (range.start(), range.end());
+                format!(
+                    "{text:?} is no number from {least} to {most}; write one such as 1000, 10k \
+                     or 2M"
+                )
+            })
+    }
+}
+
 /// The width of an interval, in percent of its median.
 pub(crate) fn width(text: &str) -> Result<UntilWidth, String> {
     let number = text.trim_end_matches('%').trim().parse::<f64>();
@@ -102,12 +125,12 @@ pub(crate) fn period(text: &str) -> Result<Duration, String> {
 }
 
 /// A time with its unit, such as `1ms`; `None` if it is none of the range.
-pub(crate) fn time_in(range: &RangeInclusive<Duration>, text: &str) -> Result<Option<Duration>, String> {
+pub(crate) fn time_in(range: &Range, text: &str) -> Result<Option<Duration>, String> {
     let at = text.find(char::is_alphabetic).unwrap_or(text.len());
     let (number, unit) = text.split_at(at);
     let wrong = || format!("{text:?} is no time with a unit; write 250us, 1ms, 0.5s, 10min or 1h");
     let ns = match unit {
-        "min" => 60e9,
+        "m" | "min" => 60e9,
         "h" => 3600e9,
         unit => unit_ns(unit).ok_or_else(wrong)?,
     };
@@ -116,6 +139,29 @@ pub(crate) fn time_in(range: &RangeInclusive<Duration>, text: &str) -> Result<Op
         .ok()
         .and_then(|number| Duration::try_from_secs_f64(number * ns / 1e9).ok());
     Ok(time.filter(|time| range.contains(time)))
+}
+
+/// A time of a range: a plain number of this unit, or a time with its own; `None` if it is neither.
+pub(crate) fn time_or(unit: Duration, range: &Range, text: &str) -> Option<Duration> {
+    let time = match text.parse::<f64>() {
+        Ok(number) => Duration::try_from_secs_f64(number * unit.as_secs_f64()).ok(),
+        Err(_) => time_in(range, text).ok().flatten(),
+    };
+    time.filter(|time| range.contains(time))
+}
+
+/// Whole microseconds, up to what the kernel's signed numbers hold, or a time with its unit.
+pub(crate) fn micros(text: &str) -> Result<u32, String> {
+    let range = Duration::ZERO..=Duration::from_secs(2000);
+    time_or(Duration::from_micros(1), &range, text)
+        .filter(|time| time.subsec_nanos() % 1000 == 0)
+        .and_then(|time| u32::try_from(time.as_micros()).ok())
+        .ok_or_else(|| {
+            format!(
+                "{text:?} is no time of whole microseconds; write some from 0 to 2000000000, \
+                 such as 10, or 10us or 1ms"
+            )
+        })
 }
 
 /// As [`seconds`]. Each interval stays in memory until the result is written.
@@ -128,13 +174,19 @@ pub(super) fn interval(text: &str) -> Result<Duration, String> {
 
 /// Seconds, with a fraction, or a time with a unit, above zero.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    let longest = Duration::from_secs(366 * 86_400);
-    let time = match text.parse::<f64>() {
-        Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
-        Err(_) => time_in(&(Duration::ZERO..=longest), text).ok().flatten(),
-    };
-    time.filter(|time| !time.is_zero() && *time < longest)
-        .ok_or_else(|| format!("{text:?} is no time; write seconds above 0, such as 10 or 0.5, or 500ms, 10s, 2min"))
+    match budget(text) {
+        Ok(time) if !time.is_zero() => Ok(time),
+        _ => Err(format!(
+            "{text:?} is no time; write seconds above 0, such as 10 or 0.5, or 500ms, 10s, 2min"
+        )),
+    }
+}
+
+/// As [`seconds`], or 0: the shortest measurement that there is.
+pub(crate) fn budget(text: &str) -> Result<Duration, String> {
+    let range = Duration::ZERO..=Duration::from_secs(366 * 86_400);
+    time_or(Duration::from_secs(1), &range, text)
+        .ok_or_else(|| format!("{text:?} is no time; write seconds, such as 0.5, or 500ms, 2min"))
 }
 
 #[cfg(test)]

@@ -45,6 +45,7 @@ fn takes_times_with_and_without_a_unit() {
         ("250000\u{b5}s", 250),
         ("250000\u{3bc}s", 250),
         ("2min", 120_000),
+        ("2m", 120_000),
         ("1h", 3_600_000),
     ] {
         assert_eq!(seconds(text), Ok(Duration::from_millis(millis)), "{text}");
@@ -63,4 +64,45 @@ fn takes_times_with_and_without_a_unit() {
     ] {
         assert!(seconds(text).is_err_and(|error| error.contains("no time")), "{text}");
     }
+}
+
+#[test]
+fn takes_counts_of_a_range() {
+    let parse = count_in(1..=65_536_u32);
+    assert_eq!(parse("65536"), Ok(65_536));
+    assert_eq!(parse("10k"), Ok(10_000));
+    for text in ["0", "66k", "5G", "-1"] {
+        let error = parse(text).unwrap_err();
+        assert!(
+            error.contains("no number from 1 to 65536; write one such as"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn plain_numbers_keep_the_unit_of_their_option() {
+    let second = Duration::from_secs(1);
+    let millis = |text: &str| time_or(Duration::from_millis(1), &(Duration::ZERO..=second), text);
+    assert_eq!(millis("200"), Some(Duration::from_millis(200)));
+    assert_eq!(millis("200us"), Some(Duration::from_micros(200)));
+    for text in ["1001", "2s", "-1", "nan", "", "1 ms"] {
+        assert_eq!(millis(text), None, "{text}");
+    }
+    for (text, expected) in [
+        ("0", 0),
+        ("10", 10),
+        ("10us", 10),
+        ("1.5ms", 1500),
+        ("2000s", 2_000_000_000),
+    ] {
+        assert_eq!(micros(text), Ok(expected), "{text}");
+    }
+    for text in ["0.5", "500ns", "2000000001", "10k", "x"] {
+        assert!(
+            micros(text).is_err_and(|error| error.contains("whole microseconds")),
+            "{text}"
+        );
+    }
+    assert_eq!(budget("0"), Ok(Duration::ZERO));
 }

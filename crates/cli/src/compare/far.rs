@@ -125,7 +125,7 @@ impl Contender<'_> {
                 variant: self.far_kind.unwrap_or(self.kind).to_string(),
                 cpu: self.bench.receiver_cpu(),
                 settle_ns: nanos(self.bench.settle()),
-                slot_ns: nanos(self.bench.slot()),
+                slot_ns: nanos(self.bench.slot),
                 sleeps: self.sleeps,
                 trace: None,
             }),

@@ -110,12 +110,12 @@ fn plan(args: &Args, bed: &Bed, contests: &[Contest]) -> String {
     let round = args.bench.turn() * u32::try_from(turns).unwrap_or(u32::MAX);
     let total = match args.rounds {
         Some(rounds) => round * rounds,
-        None => args.time().max(round),
+        None => args.time.max(round),
     };
     format!(
         "{}: {turns} variants in turn, {} ms each, about {:.0} s a round and {:.0} s in all",
         bed.description(),
-        args.bench.slot_ms,
+        args.bench.slot.as_secs_f64() * 1e3,
         round.as_secs_f64(),
         total.as_secs_f64(),
     )
@@ -161,7 +161,7 @@ fn interleave(args: &Args, bed: &Bed, contests: &mut [Contest], stop: &Stop) -> 
         round += 1;
         let over = match args.rounds {
             Some(rounds) => round >= rounds,
-            None => started.elapsed() + begin.elapsed() / 2 >= args.time(),
+            None => started.elapsed() + begin.elapsed() / 2 >= args.time,
         };
         let is_known = until
             .as_mut()

@@ -8,7 +8,7 @@ use ringside_measure::precision::UntilWidth;
 
 use super::under::Under;
 use super::variant::{Kind, Operation};
-use crate::args::{OutputArgs, bad_value, rate, width};
+use crate::args::{OutputArgs, bad_value, budget, count_in, rate, time_or, width};
 use crate::pin::check_online;
 use crate::run::ping::LoadArg;
 use crate::serve::RemoteArgs;
@@ -52,13 +52,21 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub(crate) variants: Vec<Kind>,
 
-    /// How often each variant has its turn [default: as often as the time allows]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    /// How often each variant has its turn, such as 20 or 1k [default: as often as the time allows]
+    #[arg(long, value_parser = count_in(1_u32..=u32::MAX))]
     pub(crate) rounds: Option<u32>,
 
-    /// Seconds for all of it, unless --rounds says how many; one round is always done
-    #[arg(short, long, default_value_t = 60, value_name = "SECONDS", conflicts_with = "rounds")]
-    pub(crate) time: u32,
+    /// Seconds for all of it, or a time such as 2min, unless --rounds says how many; one round is
+    /// always done
+    #[arg(
+        short,
+        long,
+        default_value = "60",
+        value_name = "SECONDS",
+        value_parser = budget,
+        conflicts_with = "rounds"
+    )]
+    pub(crate) time: Duration,
 
     /// Each variant twice, under two names, in the same interleaving (A/A): what differs is noise
     #[arg(long)]
@@ -70,7 +78,7 @@ pub(crate) struct Args {
           default_missing_value = "self,foreign")]
     pub(crate) load: Option<Vec<LoadArg>>,
 
-    /// Packets of the load per second
+    /// Packets of the load per second, such as 100k or 2M
     #[arg(long, default_value_t = 100_000, value_name = "PPS", value_parser = rate, requires = "load")]
     pub(crate) load_rate: u64,
 
@@ -108,9 +116,9 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "A,B", group = "path", value_parser = pair)]
     pub(crate) interface: Option<[String; 2]>,
 
-    /// Milliseconds measured in a turn
-    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(10..=60_000))]
-    pub(crate) slot_ms: u32,
+    /// Milliseconds measured in a turn, or a time such as 200ms or 1s
+    #[arg(long = "slot-ms", value_name = "MILLIS", default_value = "200", value_parser = slot)]
+    pub(crate) slot: Duration,
 
     /// The sender's and the receiver's CPU
     #[arg(long, default_value = "0,1", value_name = "S,R", value_parser = cpus)]
@@ -130,7 +138,7 @@ impl Bench {
         Self {
             lab: None,
             interface: None,
-            slot_ms: 0,
+            slot: Duration::ZERO,
             cpus: [cpu; 2],
         }
     }
@@ -145,18 +153,14 @@ impl Bench {
         self.cpus[1]
     }
 
-    pub(crate) fn slot(&self) -> Duration {
-        Duration::from_millis(self.slot_ms.into())
-    }
-
     /// Time before a slot: caches and the scheduler get used to the variant.
     pub(crate) fn settle(&self) -> Duration {
-        Duration::from_millis(60).min(self.slot() / 2)
+        Duration::from_millis(60).min(self.slot / 2)
     }
 
     /// About what a turn takes: opening, settling and taking down beside the slot itself.
     pub(crate) fn turn(&self) -> Duration {
-        self.slot() + self.settle() + OVERHEAD
+        self.slot + self.settle() + OVERHEAD
     }
 
     /// Said before anything is built.
@@ -199,10 +203,12 @@ impl Args {
         }
         Ok(())
     }
+}
 
-    pub(crate) fn time(&self) -> Duration {
-        Duration::from_secs(self.time.into())
-    }
+fn slot(text: &str) -> Result<Duration, String> {
+    let range = Duration::from_millis(10)..=Duration::from_secs(60);
+    time_or(Duration::from_millis(1), &range, text)
+        .ok_or_else(|| format!("{text:?} is no time of a turn; write milliseconds, 10 to 60000"))
 }
 
 fn pair(text: &str) -> Result<[String; 2], String> {

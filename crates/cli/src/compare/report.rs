@@ -10,6 +10,7 @@ use super::options::Args;
 use super::series::{Contest, Series};
 use super::slot::Reading;
 use super::variant::Operation;
+use crate::session::nanos;
 
 /// Bytes of Ethernet, IPv4 and UDP headers.
 const HEADERS: u64 = 42;
@@ -24,7 +25,7 @@ pub(super) fn result(args: &Args, rounds: u32, reached: bool, contests: Vec<Cont
     CompareResult {
         until_ci,
         rounds,
-        round_duration_ns: u64::try_from(args.bench.slot().as_nanos()).unwrap_or(u64::MAX),
+        round_duration_ns: nanos(args.bench.slot),
         steal_limit_percent: STEAL_LIMIT * 100.0,
         turns_repeated: contests
             .iter()

@@ -184,7 +184,7 @@ impl Slot<'_> {
             Count::Sink(sink) => Ok(sink.traffic()?.packets),
         };
         let threads = Threads::default();
-        let longest = FIRST_PACKET + self.bench.settle() + self.bench.slot() * 2;
+        let longest = FIRST_PACKET + self.bench.settle() + self.bench.slot * 2;
         thread::scope(|scope| {
             let worker = worker.map(|worker| {
                 let (threads, done, end) = (&threads, &done, &end);
@@ -226,7 +226,7 @@ impl Slot<'_> {
     pub(crate) fn offer(&self, worker: Option<Worker>, load: Option<&mut Load>) -> Result<(Reading, u64)> {
         let (done, end, quiet) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
         let threads = Threads::default();
-        let whole = LEAD * 2 + self.bench.settle() + self.bench.slot();
+        let whole = LEAD * 2 + self.bench.settle() + self.bench.slot;
         thread::scope(|scope| {
             let worker = worker.map(|worker| {
                 let (threads, done, end) = (&threads, &done, &end);
@@ -239,7 +239,7 @@ impl Slot<'_> {
             self.stop.sleep_until(Instant::now() + LEAD + self.bench.settle());
             let mark = Mark::now(&threads);
             let begin = Instant::now();
-            self.stop.sleep_until(begin + self.bench.slot() + LEAD);
+            self.stop.sleep_until(begin + self.bench.slot + LEAD);
             let passed = mark.and_then(|mark| {
                 let waited = mark.waited(&threads) as f64 / begin.elapsed().as_nanos().max(1) as f64;
                 Ok((mark.passed(self.bench)?, waited.min(1.0)))
@@ -286,7 +286,7 @@ impl Slot<'_> {
         self.stop.sleep_until(Instant::now() + self.bench.settle());
         let mark = Mark::now(threads)?;
         let (first, begin) = (read()?, Instant::now());
-        self.stop.sleep_until(begin + self.bench.slot());
+        self.stop.sleep_until(begin + self.bench.slot);
         let (last, elapsed) = (read()?, begin.elapsed());
         let (cpus, steal) = mark.passed(self.bench)?;
         let waiting = (mark.waited(threads) as f64 / elapsed.as_nanos().max(1) as f64).min(1.0);

@@ -9,7 +9,7 @@ use ringside_measure::delay::{CStates, Cell, Core, Wait};
 use ringside_measure::probe::DEFAULT_PORT;
 use ringside_xsk::{BusyPoll, Filter, Mode};
 
-use crate::args::{OutputArgs, WaitArg, bad_value, seconds, time_in};
+use crate::args::{OutputArgs, WaitArg, bad_value, count_in, seconds, time_in};
 use crate::compare::LabKind;
 use crate::napi::Defer;
 
@@ -54,20 +54,21 @@ pub(crate) struct Args {
     #[arg(long, value_enum, value_delimiter = ',', default_value = "as-is,off")]
     c_states: Vec<CStatesArg>,
 
-    /// Samples of each cell; p99.9 needs 10000
-    #[arg(long, default_value_t = 10_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    /// Samples of each cell; p99.9 needs 10k
+    #[arg(long, default_value_t = 10_000, value_name = "N",
+          value_parser = count_in(1_u64..=1_000_000_000))]
     pub(super) samples: u64,
 
-    /// How often each cell has its turn
-    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    /// How often each cell has its turn, up to 1k
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = count_in(1_u32..=1000))]
     pub(super) rounds: u32,
 
     /// Mean time between two packets of the test bed's sender; gaps are from half to one and a half of it [default: 1ms]
     #[arg(long, value_name = "TIME", value_parser = gap)]
     interval: Option<Duration>,
 
-    /// Seconds for all cells together at the most, even if samples are missing then [default: with --lab twice what they
-    /// take, else 300]
+    /// Seconds, or a time such as 2min, for all cells together at the most, even if samples are
+    /// missing then [default: with --lab twice what they take, else 300]
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     pub(super) time: Option<Duration>,
 
@@ -95,12 +96,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(i32).range(1..=98))]
     pub(super) priority: Option<i32>,
 
-    /// Packets per busy-poll
-    #[arg(long, default_value_t = 64, value_name = "PACKETS", value_parser = clap::value_parser!(u32).range(1..=65535))]
+    /// Packets per busy-poll, such as 64 or 1k
+    #[arg(long, default_value_t = 64, value_name = "PACKETS",
+          value_parser = count_in(1_u32..=65535))]
     busy_poll_budget: u32,
 
-    /// Keep the interface's interrupts off for so many empty polls, so many microseconds each, such as 2:200, in the cells
-    /// that busy-poll. Put back after each
+    /// Keep the interface's interrupts off for so many empty polls, so many microseconds each, such
+    /// as 2:200 or 2:200us, in the cells that busy-poll. Put back after each
     #[arg(long, value_name = "POLLS:MICROS")]
     pub(super) napi_defer: Option<Defer>,
 

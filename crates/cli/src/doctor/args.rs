@@ -42,13 +42,14 @@ pub(crate) struct Args {
     /// UDP port of its `ringside echo`
     #[arg(long, value_name = "PORT", default_value_t = DEFAULT_PORT, value_parser = clap::value_parser!(u16).range(1..), requires = "peer")]
     pub(super) peer_port: u16,
-    /// Seconds after which the test on the interface is ended, however far it is
+    /// Seconds, or a time such as 500ms, after which the test on the interface is ended, however
+    /// far it is
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds, requires = "live")]
     pub(super) deadline: Duration,
     /// Test the interface although it carries the SSH connection of this login
     #[arg(long, requires = "live")]
     pub(super) own_connection: bool,
-    /// Probes for each queue and mode
+    /// Probes for each queue and mode, such as 64 or 1k
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = count)]
     pub(super) probes: u64,
     /// Tell the queue that a flow comes to, as FROM:PORT-TO:PORT; of UDP, or with tcp: in front of TCP. May be repeated

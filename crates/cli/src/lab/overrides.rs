@@ -8,14 +8,14 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use super::file::{File, Named};
-use crate::args::{bad_value, time_in};
+use crate::args::{bad_value, count_in, time_in};
 
 /// Changes of a lab for one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Overrides {
-    /// Give each cell this many turns [default: the lab file's rounds]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    /// Give each cell this many turns, such as 20 or 1k [default: the lab file's rounds]
+    #[arg(long, value_name = "N", value_parser = count_in(1_u32..=10_000))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) rounds: Option<u32>,
     /// Measure for this long in a turn, such as 250ms or 2s [default: the lab file's turn]

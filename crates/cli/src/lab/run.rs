@@ -411,7 +411,7 @@ pub(super) fn bench(plan: &Plan, probe: &Probe) -> Bench {
     Bench {
         lab: None,
         interface: None,
-        slot_ms: u32::try_from(plan.turn.as_millis()).unwrap_or(u32::MAX),
+        slot: plan.turn,
         cpus: [plan.cpu(probe.from), far_cpu],
     }
 }

@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 use ringside_measure::search::{Goal, Range};
 
-use crate::args::{FlowArgs, OutputArgs, PortArgs, bad_value, rate, seconds, time_in};
+use crate::args::{FlowArgs, OutputArgs, PortArgs, bad_value, count_in, rate, seconds, time_in};
 use crate::compare::LabKind;
 use crate::serve::RemoteArgs;
 
@@ -58,10 +58,10 @@ pub(crate) struct Args {
     /// [default: 82; for --method rfc9097 1514]
     #[arg(long, value_delimiter = ',', value_name = "BYTES")]
     pub(super) sizes: Vec<Size>,
-    /// The lowest rate that is of interest, in packets per second
+    /// The lowest rate that is of interest, in packets per second, such as 1000 or 10k
     #[arg(long, default_value_t = 1_000, value_name = "PPS", value_parser = rate)]
     from_rate: u64,
-    /// The highest rate to try, in packets per second [default: 1000000]
+    /// The highest rate to try, in packets per second, such as 100k or 2M
     #[arg(long, default_value_t = 1_000_000, value_name = "PPS", value_parser = rate)]
     to_rate: u64,
     /// How far apart lower and upper bound may be in the end, in percent
@@ -70,17 +70,19 @@ pub(crate) struct Args {
     /// Duration of the trials that count
     #[arg(long, default_value = "500ms", value_name = "TIME", value_parser = duration)]
     trial: Duration,
-    /// Duration of the first, shorter trials (mlr) [default: a fifth of --trial]
+    /// Duration of the first, shorter trials (mlr), such as 100ms [default: a fifth of --trial]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     first_trial: Option<Duration>,
-    /// Time of trials after which a rate is certainly decided (mlr) [default: 21 trials]
+    /// Time of trials after which a rate is certainly decided (mlr), such as 10s
+    /// [default: 21 trials]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     sum: Option<Duration>,
     /// Trials that may be bad in percent of the time (mlr): with 50 a minority of disturbed ones does no harm
     #[arg(long, default_value_t = 50.0, value_name = "PERCENT")]
     exceed: f64,
-    /// How often a trial with too much loss is repeated before its rate counts as too high (rfc2544, --burst)
-    #[arg(long, default_value_t = 2, value_name = "N")]
+    /// How often a trial with too much loss is repeated, up to 1k times, before its rate counts as
+    /// too high (rfc2544, --burst)
+    #[arg(long, default_value_t = 2, value_name = "N", value_parser = count_in(0_u32..=u32::MAX))]
     pub(super) verify: u32,
     /// How long to wait for the last packets of a trial
     #[arg(long, default_value = "200ms", value_name = "TIME", value_parser = duration)]
@@ -95,22 +97,24 @@ pub(crate) struct Args {
     /// Also how much is lost at each rate, from the highest downwards (RFC 2544, 26.3)
     #[arg(long)]
     pub(super) curve: bool,
-    /// Also the longest burst that is taken whole, searched so many times (RFC 9004 wants 50)
-    #[arg(long, value_name = "N")]
+    /// Also the longest burst that is taken whole, searched so many times, such as 50, which
+    /// RFC 9004 wants, or 1k
+    #[arg(long, value_name = "N", value_parser = count_in(1_u32..=u32::MAX))]
     pub(super) burst: Option<u32>,
-    /// Also a long trial at the rate of the first goal
+    /// Also a long trial at the rate of the first goal, such as 10min
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(super) soak: Option<Duration>,
     /// Search also where packets are lost at the lowest rate
     #[arg(long)]
     pub(super) even_if_unstable: bool,
-    /// Pieces of one second, of which the best is the capacity (rfc9097)
-    #[arg(long, default_value_t = 10, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    /// Pieces of one second, of which the best is the capacity (rfc9097), such as 10 or 1k
+    #[arg(long, default_value_t = 10, value_name = "N", value_parser = count_in(1_u32..=3600))]
     pub(super) pieces: u32,
     /// Short trials, five of them a rate, bounds 5 % apart: to try it out
     #[arg(long)]
     pub(super) quick: bool,
-    /// Seconds for everything together at the most; what is known then is told
+    /// Seconds, or a time such as 30min, for everything together at the most; what is known then is
+    /// printed
     #[arg(short, long, default_value = "1800", value_name = "SECONDS", value_parser = seconds)]
     pub(super) time: Duration,
 }
@@ -192,9 +196,6 @@ impl Args {
         }
         if !(0.0..100.0).contains(&self.exceed) {
             bad_value!("--exceed {}: percentages from 0 to below 100", self.exceed);
-        }
-        if let Some(0) = self.burst {
-            bad_value!("--burst 0: at least one search");
         }
         self.range()?;
         // What a goal does not allow is told by its own words.

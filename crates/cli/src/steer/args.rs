@@ -43,7 +43,7 @@ pub(super) enum Command {
 pub(super) struct ShowArgs {
     /// Network interface, or NAME@NAMESPACE
     pub(super) interface: String,
-    /// Seconds to count
+    /// Seconds to count, or a time such as 500ms or 2min
     #[arg(short, long, default_value = "1", value_name = "SECONDS", value_parser = seconds)]
     pub(super) time: Duration,
     #[command(flatten)]
@@ -90,13 +90,13 @@ pub(super) struct RunArgs {
     /// Take classes and settings from a file (TOML, lists of what stands here behind the options), too
     #[arg(long, value_name = "FILE")]
     pub(super) file: Option<PathBuf>,
-    /// Packets a second of each class
+    /// Packets a second of each class, such as 1000 or 10k
     #[arg(long, default_value_t = 1000, value_name = "PPS", value_parser = rate)]
     pub(super) rate: u64,
     /// CPU that sends [default: any]
     #[arg(long, value_name = "CPU")]
     pub(super) send_cpu: Option<u32>,
-    /// Seconds to send and count
+    /// Seconds to send and count, or a time such as 500ms or 2min
     #[arg(short, long, default_value = "1", value_name = "SECONDS", value_parser = seconds)]
     pub(super) time: Duration,
     /// Exit with an error if a class lands elsewhere

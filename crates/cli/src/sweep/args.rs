@@ -9,7 +9,7 @@ use ringside_measure::schema;
 use ringside_measure::sweep::{Better, Method, Plan};
 
 use super::knob::KnobArg;
-use crate::args::{OutputArgs, width};
+use crate::args::{OutputArgs, budget, count_in, width};
 use crate::compare::{Bench, Operation, Reading, cpu_busy};
 
 const EXAMPLES: &str = "\
@@ -36,7 +36,7 @@ pub(crate) struct Args {
     #[arg(long = "for", value_enum, default_value_t = Objective::RxRate, value_name = "FIGURE")]
     pub(crate) objective: Objective,
 
-    /// A knob and its levels, such as batch=16,64,256: mode, wait, batch, frames, working-set,
+    /// A knob and its levels, such as batch=16,64,1k: mode, wait, batch, frames, working-set,
     /// frame-size, ring, headroom, tx-budget, busy-poll-budget, napi-defer, threaded-napi,
     /// huge-pages, no-need-wakeup, unaligned, multi-buffer, cpus, priority
     #[arg(long = "knob", required = true, value_name = "NAME=LEVEL,LEVEL")]
@@ -50,24 +50,27 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) halving: bool,
 
-    /// Rounds of the race, with --halving of its first stage [default: as many as the time allows]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Rounds of the race, such as 20 or 1k, with --halving of its first stage [default: as many as
+    /// the time allows]
+    #[arg(long, value_parser = count_in(1_u32..=u32::MAX))]
     pub(crate) rounds: Option<u32>,
 
-    /// Fresh rounds in which the best has to be better than the base once more: five at least, for an interval [default: a fifth of
-    /// the time, or as many as --rounds; ten times that at the most with --until-ci]
-    #[arg(long, value_name = "ROUNDS", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Fresh rounds, such as 20 or 1k, in which the best has to be better than the base once more:
+    /// five at least, for an interval [default: a fifth of the time, or as many as --rounds; ten
+    /// times that at the most with --until-ci]
+    #[arg(long, value_name = "ROUNDS", value_parser = count_in(1_u32..=u32::MAX))]
     pub(crate) confirm: Option<u32>,
 
-    /// Seconds for all of it, unless --rounds says how much
+    /// Seconds for all of it, or a time such as 2min, unless --rounds says how much
     #[arg(
         short,
         long,
-        default_value_t = 120,
+        default_value = "120",
         value_name = "SECONDS",
+        value_parser = budget,
         conflicts_with = "rounds"
     )]
-    pub(crate) time: u32,
+    pub(crate) time: Duration,
 
     /// Confirm until the interval of the best against the base is narrower than this part of it, such as 1%, or the time is over
     #[arg(long, value_name = "PERCENT", value_parser = width)]
@@ -169,7 +172,7 @@ impl Args {
 
     /// How much to measure, for so many configurations.
     pub(crate) fn plan(&self, configurations: usize) -> Plan {
-        let turns = self.time().as_secs_f64() / self.bench.turn().as_secs_f64();
+        let turns = self.time.as_secs_f64() / self.bench.turn().as_secs_f64();
         #[allow(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -206,10 +209,6 @@ impl Args {
             plan.rounds = (1..=10_000).take_while(|rounds| fits(*rounds)).last().unwrap_or(1);
         }
         plan
-    }
-
-    pub(crate) fn time(&self) -> Duration {
-        Duration::from_secs(self.time.into())
     }
 }
 

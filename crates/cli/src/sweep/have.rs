@@ -1,5 +1,7 @@
 //! What can be had here: each level is tried before anything is measured, so that none is faked.
 
+use std::time::Duration;
+
 use anyhow::{Result, bail};
 use ringside_measure::schema::UnavailableLevel;
 use ringside_measure::sweep::Knob;
@@ -123,7 +125,7 @@ fn attempt(args: &Args, bed: &Bed, stop: &Stop, settings: &PortArgs) -> Result<(
 /// Whether busy-polling drives anything only packets show: a short turn, whose figure is of no interest.
 fn busy_polls(args: &Args, bed: &Bed, stop: &Stop, settings: &PortArgs) -> Result<()> {
     let bench = Bench {
-        slot_ms: 20,
+        slot: Duration::from_millis(20),
         ..args.bench.clone()
     };
     let contender = Contender::new(

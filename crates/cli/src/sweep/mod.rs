@@ -150,7 +150,7 @@ impl<'a> Racer<'a> {
             }
             sweep.record(reading);
             if self.args.rounds.is_none() {
-                let passed = started.elapsed().as_secs_f64() / self.args.time().as_secs_f64();
+                let passed = started.elapsed().as_secs_f64() / self.args.time.as_secs_f64();
                 if passed >= 1.0 {
                     break;
                 }

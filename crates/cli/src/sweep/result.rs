@@ -9,6 +9,7 @@ use ringside_measure::sweep::{Better, Design, Found, Method, Sweep};
 
 use super::have::Knobs;
 use super::{Args, knob};
+use crate::session::nanos;
 
 /// The level that a configuration has of each knob, by their names.
 pub(super) fn levels(design: &Design, configuration: usize) -> Vec<(&str, &str)> {
@@ -93,7 +94,7 @@ pub(super) fn of(
         frame_bytes: frame_bytes.into(),
         method: if args.halving { Method::Halving } else { Method::Grid },
         rounds: u32::try_from(rounds).unwrap_or(u32::MAX),
-        round_duration_ns: u64::from(args.bench.slot_ms) * 1_000_000,
+        round_duration_ns: nanos(args.bench.slot),
         steal_limit_percent: STEAL_LIMIT * 100.0,
         margin_percent: args.margin,
         confidence_percent: found.confidence * 100.0,

@@ -25,7 +25,7 @@ pub(super) fn plan(args: &Args, path: &str, sweep: &Sweep, plan: &Plan) -> Strin
         .collect();
     let seconds = match args.rounds {
         Some(_) => plan.turns(design.len()) as f64 * args.bench.turn().as_secs_f64(),
-        None => args.time().as_secs_f64(),
+        None => args.time.as_secs_f64(),
     };
     let (method, rounds) = match plan.method {
         Method::Grid => ("all of them", format!("{} rounds", plan.rounds)),
@@ -36,7 +36,7 @@ pub(super) fn plan(args: &Args, path: &str, sweep: &Sweep, plan: &Plan) -> Strin
             "{path}: {} configurations of {}; {method}, {rounds}, {} ms each, about {seconds:.0} s in all",
             design.len(),
             knobs.join("; "),
-            args.bench.slot_ms
+            args.bench.slot.as_secs_f64() * 1e3
         ),
         "",
     );

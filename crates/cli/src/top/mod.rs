@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use ringside_nic::Interface;
 
-use crate::args::time_in;
+use crate::args::time_or;
 use crate::output;
 use crate::stop::Stop;
 use observe::Observer;
@@ -49,8 +49,8 @@ pub(crate) struct Args {
     /// Network interface [default: all with an XDP program, an AF_XDP socket or a running ringside; if there is none, all that
     /// are up]
     interface: Option<String>,
-    /// Time between two looks, and what rates are of: 50ms to 60s
-    #[arg(short, long, default_value = "1s", value_name = "TIME", value_parser = interval)]
+    /// Seconds, or a time such as 250ms, between two looks, and what rates are of: 50ms to 60s
+    #[arg(short, long, default_value = "1", value_name = "SECONDS", value_parser = interval)]
     interval: Duration,
     /// Look twice, an interval apart, print what was seen and end; so it is where standard output is no terminal
     #[arg(long)]
@@ -62,7 +62,8 @@ pub(crate) struct Args {
 
 fn interval(text: &str) -> Result<Duration, String> {
     let range = Duration::from_millis(50)..=Duration::from_secs(60);
-    time_in(&range, text)?.ok_or_else(|| format!("{text:?} is no interval; it takes 50ms to 60s"))
+    time_or(Duration::from_secs(1), &range, text)
+        .ok_or_else(|| format!("{text:?} is no interval; it takes seconds, or 50ms to 60s"))
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {

@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 use ringside_measure::probe::HEADER_LEN;
 
-use crate::args::{OutputArgs, bad_value, count, rate, seconds, time_in};
+use crate::args::{OutputArgs, bad_value, count, count_in, rate, seconds, time_in};
 use crate::compare::Bench;
 
 const EXAMPLES: &str = "\
@@ -44,7 +44,7 @@ pub(crate) struct Args {
     )]
     pub(super) receivers: Vec<Receiver>,
 
-    /// Packets per second, at uneven times
+    /// Packets per second, such as 1000 or 10k, at uneven times
     #[arg(long, default_value_t = 1000, value_name = "PPS", value_parser = rate, conflicts_with = "session")]
     pub(super) rate: u64,
 
@@ -53,16 +53,16 @@ pub(crate) struct Args {
           value_parser = clap::value_parser!(u16).range(82..=1514))]
     pub(super) size: u16,
 
-    /// Seconds for each receiver
+    /// Seconds for each receiver, or a time such as 500ms or 2min
     #[arg(short, long, default_value = "5", value_name = "SECONDS", value_parser = seconds)]
     pub(super) time: Duration,
 
-    /// Packets to be traced for each receiver, if there are as many in the time
+    /// Packets to be traced for each receiver, such as 10k, if there are as many in the time
     #[arg(short = 'n', long, value_name = "PACKETS", value_parser = count)]
     pub(super) count: Option<u64>,
 
-    /// Trace one packet in so many
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Trace one packet in so many, such as 100 or 1k
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = count_in(1_u32..=u32::MAX))]
     pub(super) one_of: u32,
 
     /// Trace all the time: no turns without, and nothing about what tracing costs

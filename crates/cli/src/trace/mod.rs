@@ -153,8 +153,8 @@ fn one(args: &Args, bed: &Bed, names: &Names, receiver: Receiver, session: u32, 
         time: args.time,
         count: args.count,
         settle: args.bench.settle(),
-        slots: (!args.no_cost).then(|| Slots {
-            length: args.bench.slot(),
+        slots: (!args.no_cost).then_some(Slots {
+            length: args.bench.slot,
             pairs: None,
             count: None,
         }),

@@ -7,7 +7,7 @@ use anyhow::Result;
 use ringside_nic::{Coalescing, Knob};
 
 use super::report::Mode;
-use crate::args::{List, bad_value, list, list_or_none};
+use crate::args::{List, bad_value, count_in, list, list_or_none, micros};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -32,9 +32,9 @@ pub(crate) struct Args {
     /// RPS. What cannot be had here is told and left out
     #[arg(long)]
     pub(super) latency: bool,
-    /// Microseconds that a CPU may take to wake up (/dev/cpu_dma_latency, held open); 0: CPUs only poll. With a command or
-    /// --hold
-    #[arg(long, value_name = "MICROS", value_parser = clap::value_parser!(u32).range(0..=2_000_000_000))]
+    /// Microseconds, or a time such as 1ms, that a CPU may take to wake up (/dev/cpu_dma_latency,
+    /// held open); 0: CPUs only poll. With a command or --hold
+    #[arg(long, value_name = "MICROS", value_parser = micros)]
     pub(super) dma_latency: Option<u32>,
     /// Frequency governor of all CPUs, such as performance
     #[arg(long, value_name = "NAME", value_parser = word)]
@@ -51,7 +51,8 @@ pub(crate) struct Args {
     /// CPUs for the transmit queues (XPS), one for each in turn; none: as the kernel chooses
     #[arg(long, value_name = "LIST|none", value_parser = list_or_none)]
     pub(super) xps: Option<List>,
-    /// Interrupt coalescing, such as rx-usecs=0,adaptive-rx=off; also rx-frames, tx-usecs, tx-frames, adaptive-tx
+    /// Interrupt coalescing, such as rx-usecs=50us,adaptive-rx=off, microseconds without a unit;
+    /// also rx-frames, tx-usecs, tx-frames, adaptive-tx
     #[arg(long, value_name = "NAME=VALUE,…", value_parser = coalescing, value_delimiter = ',')]
     pub(super) coalesce: Vec<(Coalescing, String)>,
     /// Generic receive offload
@@ -188,10 +189,8 @@ fn coalescing(text: &str) -> Result<(Coalescing, String), String> {
     let field = name.parse::<Coalescing>()?;
     match field {
         Coalescing::AdaptiveRx | Coalescing::AdaptiveTx => switch(value).map(|value| (field, value)),
-        _ => match value.parse::<u32>() {
-            Ok(number) => Ok((field, number.to_string())),
-            Err(_) => Err(format!("{value:?} is no number")),
-        },
+        Coalescing::RxUsecs | Coalescing::TxUsecs => Ok((field, micros(value)?.to_string())),
+        _ => Ok((field, count_in(0..=u32::MAX)(value)?.to_string())),
     }
 }
 

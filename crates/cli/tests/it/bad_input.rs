@@ -335,7 +335,7 @@ fn nonsense_values() {
         ("rx {} --headroom 1900".into(), "must leave at least 64 bytes"),
         ("rx {} --headroom 4294967295".into(), "must leave at least 64 bytes"),
         ("rx {} --priority 0".into(), "1..=99"),
-        ("rx {} --busy-poll-budget 0".into(), "1..=65535"),
+        ("rx {} --busy-poll-budget 0".into(), "from 1 to 65535"),
         (format!("tx {{}} {to} --tx-budget 5"), "from 32 to the TX ring's size"),
         ("rx {} -q x".into(), "no number"),
         ("rx {} -q -1".into(), "-1"),

@@ -498,7 +498,7 @@ fn nonsense_is_refused_before_anything_is_built() {
         ("compare --lab veth --cpus 0", "two CPUs"),
         ("compare --lab veth --cpus 0,100000", "not online"),
         ("compare --lab veth --variants udp", "udp-spin"),
-        ("compare --lab veth --rounds 0", "0 is not in"),
+        ("compare --lab veth --rounds 0", "no number from 1 to"),
         (
             "compare --lab veth --load --operations rx,tx",
             "add ping to --operations",

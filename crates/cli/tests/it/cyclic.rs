@@ -153,7 +153,7 @@ fn nonsense_is_refused() {
         ("--cycle=-1ms", "no cycle"),
         ("--cycle 1", "with a unit"),
         ("--cycle ms", "no cycle"),
-        ("--cycle 1m", "with a unit"),
+        ("--cycle 1k", "with a unit"),
         ("--cycle 1ms --rate 10", "--rate"),
         ("--cycle 1ms --clock realtime", "monotonic, tai"),
         ("--cycle 1ms --spin --sleep", "--sleep"),

@@ -293,7 +293,7 @@ fn nonsense_is_refused_before_anything_is_touched() {
         ("--first-trial 2s", "initial trial"),
         ("--sum 1ms", "sum"),
         ("--sizes big", "neither a number"),
-        ("--burst 0", "--burst 0"),
+        ("--burst 0", "no number from 1 to"),
         ("--trial 5", "no time with a unit"),
     ] {
         refused(&format!("search --lab veth {option}"), part);

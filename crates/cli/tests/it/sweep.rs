@@ -321,7 +321,7 @@ fn nonsense_is_refused_before_anything_is_built() {
         ("--lab veth --knob batch=1,2 --knob batch=3,4", "is there twice"),
         ("--lab veth --knob frame-size=2048,3000", "--unaligned"),
         ("--lab veth --for speed --knob batch=1,2", "possible values: rx-rate"),
-        ("--lab veth --knob batch=1,2 --rounds 0", "0 is not in"),
+        ("--lab veth --knob batch=1,2 --rounds 0", "no number from 1 to"),
         ("--lab veth --knob batch=1,2 --rounds 3 --time 9", "cannot be used with"),
         (
             "--lab veth --knob batch=1,2 --margin 100",

@@ -209,8 +209,8 @@ fn what_is_said_where_there_is_nothing_to_see() {
             "nothere --once",
             "no interface named 'nothere' in this network namespace; there are: lo, veth-a",
         ),
-        ("--interval 1", "no time with a unit"),
-        ("--interval 1ms", "it takes 50ms to 60s"),
+        ("--interval 0.01", "or 50ms to 60s"),
+        ("--interval 1ms", "or 50ms to 60s"),
     ] {
         let message = top(&folder, &lab.a, arguments).refused();
         assert!(message.contains(expected), "{message}");

@@ -322,7 +322,7 @@ fn nonsense_is_refused() {
         ("tune {} --gro maybe", "neither on nor off"),
         ("tune {} --coalesce rx-usecs", "NAME=VALUE"),
         ("tune {} --coalesce rx-minutes=1", "rx-usecs, rx-frames"),
-        ("tune {} --coalesce rx-usecs=-1", "is no number"),
+        ("tune {} --coalesce rx-usecs=-1", "no time of whole microseconds"),
         ("tune {} --coalesce adaptive-rx=1", "neither on nor off"),
         ("tune {} --offload rx-gro", "NAME=VALUE"),
         ("tune {} --rps 1-0", "runs backwards"),

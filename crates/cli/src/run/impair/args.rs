@@ -7,7 +7,7 @@ use ringside_measure::impair::{Pick, Rate, Settings, Spread, Unit};
 
 use super::select::Matching;
 use super::values::{Jitter, Packets, PerSecond, Reorder, Side, Sided, Time, time};
-use crate::args::{PortArgs, RunArgs, bad_value};
+use crate::args::{PortArgs, RunArgs, bad_value, count_in};
 use crate::session::nanos;
 
 const EXAMPLES: &str = "\
@@ -32,38 +32,41 @@ pub(crate) struct ImpairArgs {
     /// are handed on as they come
     #[arg(long = "match", default_value = "all", value_name = "PACKETS")]
     pub(super) matching: Matching,
-    /// Packets to lose: 1%, every:100 for the 100th, 200th and so on, or burst:ENTER%,LEAVE%[,BAD%[,GOOD%]] for bursts
+    /// Packets to lose: 1%, every:10k for the 10000th, 20000th and so on, or
+    /// burst:ENTER%,LEAVE%[,BAD%[,GOOD%]] for bursts
     /// (Gilbert and Elliott: the chances to turn bad and good again, and the losses in each, 100% and 0%). `there=` or `back=` in
     /// front of this and the values below is for one direction
     #[arg(long, value_name = "[SIDE=]PACKETS")]
     loss: Vec<Sided<Packets>>,
-    /// Packets to send twice, the copy directly behind
+    /// Packets to send twice, the copy directly behind: 1%, every:10k
     #[arg(long, value_name = "[SIDE=]PACKETS")]
     duplicate: Vec<Sided<Packets>>,
-    /// Packets to damage: a bit is turned, of the UDP payload, or else of what follows the Ethernet header
+    /// Packets to damage, such as 1% or every:10k: a bit is turned, of the UDP payload, or else of
+    /// what follows the Ethernet header
     #[arg(long, value_name = "[SIDE=]PACKETS")]
     corrupt: Vec<Sided<Packets>>,
-    /// Packets to hold back until N later ones have left: 1%:3
+    /// Packets to hold back until N later ones have left: 1%:3 or every:10k:3
     #[arg(long, value_name = "[SIDE=]PACKETS:N")]
     reorder: Vec<Sided<Reorder>>,
     /// For how long such a packet waits for them at the most
     #[arg(long, default_value = "100ms", value_name = "TIME", value_parser = time)]
     reorder_wait: Duration,
-    /// Time that each packet takes
+    /// Time that each packet takes, such as 10ms
     #[arg(long, value_name = "[SIDE=]TIME")]
     delay: Vec<Sided<Time>>,
-    /// By how much the delay varies: evenly up to so much less or more, or normal:TIME for a normal distribution with this
-    /// standard deviation
+    /// By how much the delay varies: evenly up to so much less or more, such as 2ms, or normal:TIME
+    /// for a normal distribution with this standard deviation
     #[arg(long, value_name = "[SIDE=]TIME")]
     jitter: Vec<Sided<Jitter>>,
     /// Packets with less delay overtake those before them [default: they wait for them, as in a queue]
     #[arg(long)]
     overtaking: bool,
-    /// The link's rate: 100000pps, or 64kbit, 100mbit, 1gbit a second, of frames without FCS
+    /// The link's rate: 100kpps, or 64kbit, 100mbit, 1gbit a second, of frames without FCS
     #[arg(long, value_name = "[SIDE=]RATE")]
     rate: Vec<Sided<PerSecond>>,
-    /// Packets that may wait for the rate; what finds as many there is dropped
-    #[arg(long, default_value_t = 1000, value_name = "PACKETS", requires = "rate", value_parser = clap::value_parser!(u32).range(..=1 << 20))]
+    /// Packets that may wait for the rate, such as 200 or 10k; what finds as many there is dropped
+    #[arg(long, default_value_t = 1000, value_name = "PACKETS", requires = "rate",
+          value_parser = count_in(0_u32..=1 << 20))]
     limit: u32,
     /// Direction to impair: there is from the first interface to the second
     #[arg(long, value_enum, default_value_t = Side::Both)]
@@ -71,8 +74,9 @@ pub(crate) struct ImpairArgs {
     /// With the same seed the same packets meet the same
     #[arg(long, default_value_t = 1)]
     pub(super) seed: u64,
-    /// Packets to have memory for, in each direction, while they are held [default: 4096, or what --rate, --limit and --delay come to]
-    #[arg(long, value_name = "PACKETS", value_parser = clap::value_parser!(u32).range(1..=1 << 22))]
+    /// Packets to have memory for, such as 10k, in each direction, while they are held
+    /// [default: 4096, or what --rate, --limit and --delay come to]
+    #[arg(long, value_name = "PACKETS", value_parser = count_in(1_u32..=1 << 22))]
     hold: Option<u32>,
 }
 

@@ -111,7 +111,7 @@ fn nonsense_is_refused_with_what_to_write() {
         ("--loss 1", "write 0.5%"),
         ("--loss 101%", "from 0% to 100%"),
         ("--loss=-1%", "from 0% to 100%"),
-        ("--loss every:0", "every:100"),
+        ("--loss every:0", "from 1 on"),
         ("--loss burst:1%", "two to four"),
         ("--loss here=1%", "there=… or back=…"),
         ("--reorder 1%", "1%:3"),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use ringside_measure::impair::{Pick, Spread, Unit};
 
-use crate::args::time_in;
+use crate::args::{count, count_in, time_in};
 
 /// A direction, or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -58,10 +58,7 @@ impl FromStr for Packets {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(number) = text.strip_prefix("every:") {
-            return match number.parse() {
-                Ok(number @ 1..) => Ok(Self(Pick::Every(number))),
-                _ => Err(format!("{number:?} is no number of packets; write every:100")),
-            };
+            return count(number).map(|number| Self(Pick::Every(number)));
         }
         let Some(model) = text.strip_prefix("burst:") else {
             return share(text).map(|share| Self(Pick::Share(share)));
@@ -114,10 +111,8 @@ impl FromStr for Reorder {
             ));
         };
         let Packets(packets) = packets.parse()?;
-        match by.parse() {
-            Ok(by @ 1..=1_000_000) => Ok(Self { packets, by }),
-            _ => Err(format!("{by:?} is no number of later packets, from 1 to 1000000")),
-        }
+        let by = count_in(1..=1_000_000)(by)?;
+        Ok(Self { packets, by })
     }
 }
 
@@ -171,8 +166,13 @@ impl FromStr for PerSecond {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
-        let (number, unit) = text.split_at(at);
+        let (number, unit) = match text.strip_suffix("pps") {
+            Some(number) => (number, "pps"),
+            None => {
+                let at = text.find(|c: char| c.is_ascii_alphabetic());
+                text.split_at(at.unwrap_or(text.len()))
+            }
+        };
         let (unit, scale) = match unit {
             "pps" => (Unit::Packets, 1),
             "bit" => (Unit::Bits, 1),
@@ -181,12 +181,15 @@ impl FromStr for PerSecond {
             "gbit" => (Unit::Bits, 1_000_000_000),
             _ => {
                 return Err(format!(
-                    "{text:?} is no rate with a unit; write 100000pps, 64kbit, 100mbit or 1gbit"
+                    "{text:?} is no rate with a unit; write 100kpps, 64kbit, 100mbit or 1gbit"
                 ));
             }
         };
-        let per_second = number.parse::<u64>().ok().and_then(|number| number.checked_mul(scale));
-        match per_second {
+        let number = match unit {
+            Unit::Packets => count(number).ok(),
+            Unit::Bits => number.parse::<u64>().ok(),
+        };
+        match number.and_then(|number| number.checked_mul(scale)) {
             Some(per_second @ 1..=1_000_000_000_000) => Ok(Self { per_second, unit }),
             _ => Err(format!(
                 "{text:?}: a rate is a whole number from 1, up to 10^12 of packets or bits a second"

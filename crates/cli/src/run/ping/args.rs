@@ -3,7 +3,7 @@
 use clap::{Args, ValueEnum};
 use ringside_measure::schema::LoadKind;
 
-use crate::args::rate;
+use crate::args::{count_in, rate};
 
 /// Probes a second where the command line gives no rate: few enough to be no load, enough for p99.9 in a few seconds.
 const PROBES: u64 = 2000;
@@ -15,7 +15,7 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "KINDS", num_args = 0..=1, require_equals = true, value_delimiter = ',',
           default_missing_value = "self,foreign", conflicts_with_all = ["count", "until_ci"])]
     pub(crate) under_load: Option<Vec<LoadArg>>,
-    /// Packets of the load per second [default: as fast as it can]
+    /// Packets of the load per second, such as 100k or 2M [default: as fast as it can]
     #[arg(long, value_name = "PPS", value_parser = rate, requires = "under_load")]
     pub(crate) load_rate: Option<u64>,
     /// Bytes of its packets, from the Ethernet header on, without FCS
@@ -27,8 +27,10 @@ pub(crate) struct LoadArgs {
     /// A command for the shell that loads the path instead, such as 'iperf3 -c 192.0.2.7 -t 60'; it is ended with its turn
     #[arg(long, value_name = "COMMAND", requires = "under_load", conflicts_with = "load_port")]
     pub(crate) load_command: Option<String>,
-    /// How often each has its turn, of one second, or of what is given with --time divided by them all
-    #[arg(long, default_value_t = 5, value_name = "N", requires = "under_load", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    /// How often each has its turn, up to 1k, of one second, or of what is given with --time
+    /// divided by them all
+    #[arg(long, default_value_t = 5, value_name = "N", requires = "under_load",
+          value_parser = count_in(1_u32..=1000))]
     pub(crate) rounds: u32,
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use ringside_measure::schedule::{Class, nanos};
 
-use crate::args::{FlowArgs, PortArgs, RunArgs, ViaArg, period};
+use crate::args::{FlowArgs, PortArgs, RunArgs, ViaArg, count, period};
 use crate::run::streams::{ClockArgs, ScheduleArgs};
 
 const EXAMPLES: &str = "\
@@ -58,8 +58,9 @@ pub(crate) struct TalkerArgs {
     /// Sleep until the deadline itself, and be late by what waking up takes
     #[arg(long, conflicts_with = "spin")]
     pub(crate) sleep: bool,
-    /// Do something wrong, to see that the listener finds it: late:PCP:TIME sends a class so much later than due, omit:PCP:N leaves out
-    /// each Nth packet of it
+    /// Do something wrong, to see that the listener finds it: late:PCP:TIME, such as late:5:350us,
+    /// sends a class so much later than due, omit:PCP:N, such as omit:5:1k, leaves out each Nth
+    /// packet of it
     #[arg(long, value_name = "FAULT")]
     pub(crate) fault: Vec<Fault>,
 }
@@ -96,10 +97,10 @@ impl FromStr for Fault {
         let pcp = pcp.parse().map_err(|_| wrong())?;
         match kind {
             "late" => Ok(Self::Late { pcp, ns: nanos(what)? }),
-            "omit" => match what.parse() {
-                Ok(each @ 1..) => Ok(Self::Omit { pcp, each }),
-                _ => Err(wrong()),
-            },
+            "omit" => Ok(Self::Omit {
+                pcp,
+                each: count(what)?,
+            }),
             _ => Err(wrong()),
         }
     }

@@ -19,17 +19,21 @@ use ringside_xsk::tx_metadata::{
 };
 use ringside_xsk::{Error, Port, Queue};
 
+use crate::args::{count_in, period};
 use crate::session::{Worker, nanos};
 
 /// What packets ask for.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AskArgs {
-    /// Ask for the time at which packets left, each of them or one in N, and show what passed since they were handed over
-    /// (Linux 6.11)
-    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "1", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Ask for the time at which packets left, each of them or one in N, such as 16 or 1k, and show
+    /// what passed since they were handed over (Linux 6.11)
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true,
+          default_missing_value = "1", value_parser = count_in(1_u32..=u32::MAX))]
     pub(crate) tx_stamps: Option<u32>,
-    /// Stamps that are awaited at a time at the most, for NICs with few registers for them [default: no limit]
-    #[arg(long, value_name = "N", requires = "tx_stamps", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Stamps that are awaited at a time at the most, such as 4 or 1k, for NICs with few registers
+    /// for them [default: no limit]
+    #[arg(long, value_name = "N", requires = "tx_stamps",
+          value_parser = count_in(1_u32..=u32::MAX))]
     pub(crate) tx_stamps_outstanding: Option<u32>,
     /// Leave the UDP checksum to the device, or to the kernel where the device does not do it; =kernel: to the kernel in any
     /// case, on copy paths (Linux 6.11)
@@ -37,7 +41,7 @@ pub(crate) struct AskArgs {
     pub(crate) checksum_offload: Option<ChecksumArg>,
     /// Hand each packet over at its deadline and have it leave so much later, such as 200us, by the NIC's clock (Linux 6.15),
     /// or with --via af-packet by the queueing discipline etf
-    #[arg(long, value_name = "LEAD", requires = "cycle", value_parser = crate::args::period)]
+    #[arg(long, value_name = "LEAD", requires = "cycle", value_parser = period)]
     pub(crate) launch_time: Option<Duration>,
     /// End with an error where the device does not tell that it keeps to launch times
     #[arg(long, requires = "launch_time")]

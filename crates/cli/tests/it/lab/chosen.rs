@@ -55,8 +55,8 @@ fn nonsense_on_the_command_line_is_refused() {
     let scratch = Scratch::new();
     scratch.lab(&content());
     for (options, part) in [
-        ("--rounds 0", "0 is not in 1..=10000"),
-        ("--rounds many", "invalid digit"),
+        ("--rounds 0", "is no number from 1 to 10000"),
+        ("--rounds many", "is no number from 1 to 10000"),
         ("--turn 5", "is no time with a unit"),
         ("--turn 2h", "is out of range: 1us to 60min"),
         (
