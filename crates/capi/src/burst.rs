@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::boundary::{call, count, rooms};
 use crate::error::Failure;
 use crate::packet::{Token, rsd_packet, stale};
-use crate::queue::{QUEUES, rsd_queue};
+use crate::queue::{enter, rsd_queue};
 use crate::slab;
 
 /// Receives a burst: up to `max` packets, at most a batch (struct rsd_options), into the array `packets`. Returns how many;
@@ -31,7 +31,7 @@ pub unsafe extern "C" fn rsd_receive(
     call(|| {
         // SAFETY: the caller's promise.
         let packets = unsafe { rooms("packets", packets, max) }?;
-        let mut entry = QUEUES.enter(queue)?;
+        let mut entry = enter(queue)?;
         let slot = entry.key.slot;
         entry.receive(slot, packets, timeout_ns).map(count)
     })
@@ -52,7 +52,7 @@ pub unsafe extern "C" fn rsd_reserve(queue: *mut rsd_queue, packets: *mut rsd_pa
     call(|| {
         // SAFETY: the caller's promise.
         let packets = unsafe { rooms("packets", packets, max) }?;
-        let mut entry = QUEUES.enter(queue)?;
+        let mut entry = enter(queue)?;
         let slot = entry.key.slot;
         entry.reserve(slot, packets).map(count)
     })
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn rsd_finish(queue: *mut rsd_queue, packets: *mut rsd_pac
     call(|| {
         // SAFETY: the caller's promise.
         let packets = unsafe { written(packets, count) }?;
-        let mut entry = QUEUES.enter(queue)?;
+        let mut entry = enter(queue)?;
         let slot = entry.key.slot;
         entry.finish(slot, packets).map(crate::boundary::count)
     })
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn rsd_finish(queue: *mut rsd_queue, packets: *mut rsd_pac
 /// a changed `data` or `len` does not. Returns how many were sent.
 #[unsafe(no_mangle)]
 pub extern "C" fn rsd_finish_all(queue: *mut rsd_queue, fate: u32) -> c_int {
-    call(|| QUEUES.enter(queue)?.finish_all(fate).map(count))
+    call(|| enter(queue)?.finish_all(fate).map(count))
 }
 
 /// Sends kept packets, which must be in this queue's memory. Returns how many: their tokens are 0 then. Where that is fewer
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn rsd_send(queue: *mut rsd_queue, packets: *mut rsd_packe
     call(|| {
         // SAFETY: the caller's promise.
         let packets = unsafe { written(packets, count) }?;
-        QUEUES.enter(queue)?.send(packets).map(crate::boundary::count)
+        enter(queue)?.send(packets).map(crate::boundary::count)
     })
 }
 
@@ -142,7 +142,7 @@ pub unsafe extern "C" fn rsd_free(packets: *mut rsd_packet, count: u32) -> c_int
 #[unsafe(no_mangle)]
 pub extern "C" fn rsd_flush(queue: *mut rsd_queue) -> c_int {
     call(|| {
-        let mut entry = QUEUES.enter(queue)?;
+        let mut entry = enter(queue)?;
         entry.no_burst()?;
         entry.queue().flush()?;
         Ok(0)
@@ -154,7 +154,7 @@ pub extern "C" fn rsd_flush(queue: *mut rsd_queue) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn rsd_drain(queue: *mut rsd_queue, timeout_ns: u64) -> c_int {
     call(|| {
-        let mut entry = QUEUES.enter(queue)?;
+        let mut entry = enter(queue)?;
         entry.no_burst()?;
         Ok(entry.queue().drain(Duration::from_nanos(timeout_ns))?.into())
     })
@@ -164,13 +164,13 @@ pub extern "C" fn rsd_drain(queue: *mut rsd_queue, timeout_ns: u64) -> c_int {
 /// timeout of 0. It stays the library's. What happens to the link it does not show.
 #[unsafe(no_mangle)]
 pub extern "C" fn rsd_queue_fd(queue: *mut rsd_queue) -> c_int {
-    call(|| Ok(QUEUES.enter(queue)?.peek().as_fd().as_raw_fd()))
+    call(|| Ok(enter(queue)?.peek().as_fd().as_raw_fd()))
 }
 
 /// What happened to the link when rsd_receive() last returned 0: one of enum rsd_event.
 #[unsafe(no_mangle)]
 pub extern "C" fn rsd_queue_event(queue: *mut rsd_queue) -> c_int {
-    call(|| Ok(QUEUES.enter(queue)?.event as c_int))
+    call(|| Ok(enter(queue)?.event as c_int))
 }
 
 /// Packets that C gives back, as an array.

@@ -63,6 +63,9 @@ pub enum rsd_error {
     RSD_EFULL = -23,
     /// A fault of the library itself. The handle can only be closed; please report it.
     RSD_EFAULT = -24,
+    /// The port was opened before fork() or daemon(), by the parent of this process. Nothing was
+    /// done. Open another one.
+    RSD_EFORKED = -25,
 }
 
 use rsd_error as Code;
@@ -96,6 +99,7 @@ impl rsd_error {
             -22 => c"RSD_ESYS: a system call failed",
             -23 => c"RSD_EFULL: too many handles or kept packets",
             -24 => c"RSD_EFAULT: a fault of the library",
+            -25 => c"RSD_EFORKED: a port of the parent of this process",
             _ => c"no code of libringside",
         }
     }
@@ -193,6 +197,7 @@ impl From<ringside_xsk::Error> for Failure {
             Error::Mode { .. } => Code::RSD_EMODE,
             Error::NoProgress { .. } => Code::RSD_ESTALL,
             Error::Poisoned { .. } => Code::RSD_EPOISON,
+            Error::Forked { .. } => Code::RSD_EFORKED,
             _ => Code::RSD_ESYS,
         };
         Self::new(code, error.to_string())

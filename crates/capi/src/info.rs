@@ -6,7 +6,7 @@ use ringside_xsk::Path;
 
 use crate::boundary::{call, copy_struct};
 use crate::options::rsd_mode;
-use crate::queue::{QUEUES, rsd_queue};
+use crate::queue::{enter, rsd_queue};
 
 /// What a queue got.
 #[derive(Clone, Copy, Debug)]
@@ -91,7 +91,7 @@ pub struct rsd_stats {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rsd_queue_query(queue: *mut rsd_queue, info: *mut rsd_queue_info, size: usize) -> c_int {
     call(|| {
-        let entry = QUEUES.enter(queue)?;
+        let entry = enter(queue)?;
         let queue = entry.peek();
         let report = queue.report();
         let mode = match report.path {
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn rsd_queue_query(queue: *mut rsd_queue, info: *mut rsd_q
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rsd_queue_stats(queue: *mut rsd_queue, stats: *mut rsd_stats, size: usize) -> c_int {
     call(|| {
-        let counted = QUEUES.enter(queue)?.peek().stats()?;
+        let counted = enter(queue)?.peek().stats()?;
         let (own, kernel) = (counted.own, counted.kernel);
         let told = rsd_stats {
             rx_packets: own.rx_packets,

@@ -71,12 +71,23 @@ impl Drop for Entry {
     }
 }
 
+/// Returns the port of a handle, for this thread alone until the result is dropped; an error in a
+/// child of fork().
+fn enter(port: *mut rsd_port) -> Result<Entered<Entry>, Failure> {
+    let entry = PORTS.enter(port)?;
+    entry.port.check_process()?;
+    Ok(entry)
+}
+
 fn handle_of(handle: usize) -> *mut rsd_queue {
     ptr::without_provenance_mut(handle)
 }
 
 /// Opens a port: loads and attaches the XDP program, and binds a socket with frames of its own to each queue. On an error
 /// everything that was done is undone, and `*port` is NULL.
+///
+/// After fork() or daemon() the port works in the parent alone: calls in the child return
+/// RSD_EFORKED. Open it behind them.
 ///
 /// Needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF; CAP_IPC_LOCK where `ulimit -l` is small, before Linux 5.18 CAP_PERFMON.
 /// Linux 5.9.
@@ -110,6 +121,8 @@ pub unsafe extern "C" fn rsd_port_open(options: *const rsd_options, port: *mut *
 /// Closes a port and its queues. Nothing of it is left on the interface, as when the process ends in any other way. Kept
 /// packets stay valid until they are freed.
 ///
+/// In a child of fork() it closes what the child has of its parent's port, which stays as it is.
+///
 /// RSD_EBUSY: a thread is in a call with one of the queues; nothing was closed.
 #[unsafe(no_mangle)]
 pub extern "C" fn rsd_port_close(port: *mut rsd_port) -> c_int {
@@ -129,7 +142,7 @@ pub extern "C" fn rsd_port_close(port: *mut rsd_port) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn rsd_port_reopen(port: *mut rsd_port, patience_ns: u64) -> c_int {
     call(|| {
-        let mut entry = PORTS.enter(port)?;
+        let mut entry = enter(port)?;
         entry.take_queues_back()?;
         entry.port.reopen(Duration::from_nanos(patience_ns))?;
         entry.hand_out_queues()?;
@@ -140,7 +153,7 @@ pub extern "C" fn rsd_port_reopen(port: *mut rsd_port, patience_ns: u64) -> c_in
 /// Number of the port's queues.
 #[unsafe(no_mangle)]
 pub extern "C" fn rsd_port_queues(port: *mut rsd_port) -> c_int {
-    call(|| Ok(count(PORTS.enter(port)?.queues.len())))
+    call(|| Ok(count(enter(port)?.queues.len())))
 }
 
 /// The port's queue number `index`, from 0 on: those that were opened, in their order. It needs no closing, and is the same
@@ -154,7 +167,7 @@ pub extern "C" fn rsd_port_queues(port: *mut rsd_port) -> c_int {
 pub unsafe extern "C" fn rsd_port_queue(port: *mut rsd_port, index: u32, queue: *mut *mut rsd_queue) -> c_int {
     call(|| {
         let make = || {
-            let entry = PORTS.enter(port)?;
+            let entry = enter(port)?;
             let handle = entry.queues.get(index as usize).ok_or_else(|| {
                 let queues = entry.queues.len();
                 Failure::new(
@@ -178,7 +191,7 @@ pub unsafe extern "C" fn rsd_port_queue(port: *mut rsd_port, index: u32, queue: 
 pub unsafe extern "C" fn rsd_port_report(port: *mut rsd_port, text: *mut c_char, size: usize) -> c_int {
     call(|| {
         // Not the queues, which threads may be using.
-        let report = PORTS.enter(port)?.port.report().to_string();
+        let report = enter(port)?.port.report().to_string();
         // SAFETY: the caller's promise.
         unsafe { copy_text(&report, text, size) }
     })
@@ -201,7 +214,7 @@ pub unsafe extern "C" fn rsd_port_layout(
         let make = || {
             // SAFETY: the caller's promise.
             let name = unsafe { text("name", name) }?;
-            let layouts = PORTS.enter(port)?.layouts.clone();
+            let layouts = enter(port)?.layouts.clone();
             let layouts = layouts
                 .ok_or_else(|| Failure::new(Code::RSD_ENOENT, "the port was opened without RSD_HINTS in its flags"))?;
             new_layout(layouts.layout(name)?.clone())

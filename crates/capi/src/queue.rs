@@ -10,7 +10,7 @@ use crate::error::{Failure, rsd_error as Code};
 use crate::options::rsd_wait;
 use crate::packet::{Token, describe, edit, edited, first_token, rsd_fate, rsd_packet, stale};
 use crate::slab;
-use crate::table::{QUEUE, Table};
+use crate::table::{Entered, QUEUE, Table};
 
 /// A queue of a port: for one thread at a time, whichever that is.
 pub struct rsd_queue {
@@ -475,13 +475,22 @@ fn event_of(event: &LinkEvent) -> rsd_event {
     }
 }
 
+/// Returns the queue of a handle, for this thread alone until the result is dropped; an error in a
+/// child of fork().
+#[inline]
+pub(crate) fn enter(queue: *mut rsd_queue) -> Result<Entered<Entry>, Failure> {
+    let entry = QUEUES.enter(queue)?;
+    entry.peek().check_process()?;
+    Ok(entry)
+}
+
 /// A packet of the open burst of a queue.
 pub(crate) fn with_open<T>(
     queue: *mut rsd_queue,
     token: Token,
     with: impl FnOnce(&mut Packet<'_>) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let mut entry = QUEUES.enter(queue)?;
+    let mut entry = enter(queue)?;
     let index = entry.index_of(entry.key.slot, token)?;
     let mut burst = entry.queue().held();
     let done = match burst.iter_mut().nth(index) {

@@ -15,10 +15,10 @@ use crate::mode::Path;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A queue was used in a child of `fork()`. Debug builds only.
+    /// A port or queue was used in a child of `fork()`.
     #[error(
-        "{interface} queue {queue} was opened by process {opened_by}, and this is its child {child}: after fork() only \
-         the parent can use it; fork before opening"
+        "{interface} queue {queue} was opened by process {opened_by}, and this is its child {child}: \
+         only the parent can use it; open the port after fork() or daemon()"
     )]
     Forked {
         /// The interface.

@@ -2,9 +2,10 @@
 
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::AtomicU64;
 
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use serde::Serialize;
 
 /// The pages behind frame memory.
@@ -32,6 +33,24 @@ pub(crate) struct Mapping {
 unsafe impl Send for Mapping {}
 // SAFETY: as above: a shared `Mapping` only tells address and length.
 unsafe impl Sync for Mapping {}
+
+/// Maps a number that starts at 0, and that the kernel resets to 0 in each child of `fork()`
+/// (`MADV_WIPEONFORK`, Linux 4.14). It stays for as long as the process.
+///
+/// # Panics
+///
+/// If there is no page of memory left for it.
+pub(crate) fn cleared_by_fork() -> &'static AtomicU64 {
+    let page = Mapping::anonymous(size_of::<AtomicU64>(), Pages::Normal).expect("a page of memory");
+    // SAFETY: the range is a private anonymous mapping of our own; the kernel extends it to pages.
+    let advised = unsafe { madvise(page.ptr.as_ptr().cast(), page.len, Advice::LinuxWipeOnFork) };
+    advised.expect("MADV_WIPEONFORK, which came with Linux 4.14");
+    let number = page.ptr.cast();
+    std::mem::forget(page);
+    // SAFETY: the page is aligned and holds zeros, which are a number. It is never unmapped, and all
+    // access to it is through this atomic.
+    unsafe { number.as_ref() }
+}
 
 /// One huge page of x86-64 and of arm64 with 4 KiB pages.
 pub(crate) const HUGE_PAGE: usize = 2 << 20;

@@ -36,9 +36,9 @@ use crate::umem::SharedUmem;
 /// does the same.
 ///
 /// After `fork()` a port and its queues work in the parent alone: a child has copies of the frames
-/// that the kernel does not know. A port or queue that the child drops stays as it is for the
-/// parent, and in debug builds a call there is [`Error::Forked`]. A daemon opens its ports after it
-/// has forked.
+/// that the kernel does not know. A call there is [`Error::Forked`]; calls without a `Result` return
+/// the state before the fork. A port, queue or burst that the child drops stays as it is for the
+/// parent. A daemon opens its ports after `daemon()`, whose caller is a child.
 ///
 /// ```no_run
 /// use ringside_xsk::{Interface, Mode, Port, Wait};
@@ -131,6 +131,15 @@ impl Port {
     /// What was obtained per queue, and why.
     pub fn report(&self) -> &PortReport {
         self.guard.report()
+    }
+
+    /// Checks that this process opened the port, and is not a child of it. Reads memory only.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`] in a child of `fork()`.
+    pub fn check_process(&self) -> Result<(), Error> {
+        self.guard.check_process()
     }
 
     /// The counters of all queues together. For one queue: [`Queue::stats`].

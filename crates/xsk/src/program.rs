@@ -308,6 +308,7 @@ impl XskMap {
     /// As [`insert`](Self::insert), at any place: for programs that choose the socket by something else than the queue. A
     /// socket only gets packets of the queue that it is bound to; a redirect from another one drops them.
     pub fn insert_at(&self, place: u32, queue: &Queue) -> Result<(), Error> {
+        queue.check_process()?;
         if queue.report().rx_ring == 0 {
             // Newer kernels would take it.
             return Err(queue.wrong_direction());

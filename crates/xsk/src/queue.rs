@@ -300,8 +300,7 @@ impl Queue {
         if self.is_sound() {
             return Ok(());
         }
-        #[cfg(debug_assertions)]
-        self.check_opener()?;
+        self.check_process()?;
         self.recycle_inbox();
         match self.poison.get().is_some() || self.deferred.is_some() {
             true => Err(self.trouble()),
@@ -312,11 +311,11 @@ impl Queue {
     /// A burst that was forgotten (`mem::forget`) or a panic in a callback leaves packets in the inbox.
     #[inline]
     fn is_sound(&self) -> bool {
-        #[cfg(debug_assertions)]
-        if !self.opener.is_this_process() {
-            return false;
-        }
-        self.poison.get().is_none() && self.deferred.is_none() && self.lost.is_none() && self.inbox.is_empty()
+        self.opener.is_this_process()
+            && self.poison.get().is_none()
+            && self.deferred.is_none()
+            && self.lost.is_none()
+            && self.inbox.is_empty()
     }
 
     /// Keeps an error of a call that cannot tell it for the next one; not that the link is gone, which that one finds out

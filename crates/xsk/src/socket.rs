@@ -158,7 +158,7 @@ impl Request<'_> {
         };
         // Held until the socket is bound: the first one on a shared UMEM registers it.
         let mut sockets = self.shared.map(SharedUmem::sockets);
-        let first = sockets.as_mut().and_then(Sockets::any);
+        let first = sockets.as_mut().map_or(Ok(None), Sockets::any)?;
         if first.is_none() {
             // What another socket had locked, the kernel gives back a little after it was closed, as it does queues. A
             // step of the ladder that was refused is such a socket.

@@ -89,6 +89,9 @@ typedef enum rsd_error {
     RSD_EFULL = -23,
     // A fault of the library itself. The handle can only be closed; please report it.
     RSD_EFAULT = -24,
+    // The port was opened before fork() or daemon(), by the parent of this process. Nothing was
+    // done. Open another one.
+    RSD_EFORKED = -25,
 } rsd_error;
 
 // Which mode to take.
@@ -617,6 +620,9 @@ int rsd_packet_part(struct rsd_queue *queue,
 // Opens a port: loads and attaches the XDP program, and binds a socket with frames of its own to each queue. On an error
 // everything that was done is undone, and `*port` is NULL.
 //
+// After fork() or daemon() the port works in the parent alone: calls in the child return
+// RSD_EFORKED. Open it behind them.
+//
 // Needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF; CAP_IPC_LOCK where `ulimit -l` is small, before Linux 5.18 CAP_PERFMON.
 // Linux 5.9.
 int rsd_port_open(const struct rsd_options *options,
@@ -624,6 +630,8 @@ int rsd_port_open(const struct rsd_options *options,
 
 // Closes a port and its queues. Nothing of it is left on the interface, as when the process ends in any other way. Kept
 // packets stay valid until they are freed.
+//
+// In a child of fork() it closes what the child has of its parent's port, which stays as it is.
 //
 // RSD_EBUSY: a thread is in a call with one of the queues; nothing was closed.
 int rsd_port_close(struct rsd_port *port);

@@ -79,6 +79,11 @@ fn every_call_and_every_misuse_of_it_on_a_port() {
 }
 
 #[test]
+fn a_child_or_daemon_is_refused_a_port_of_its_parent_which_goes_on() {
+    runs_on_veth("fork", MODES[0], 1500, false);
+}
+
+#[test]
 fn packets_in_several_frames() {
     for mode in MODES {
         runs_on_veth("jumbo", mode, 5000, false);

@@ -43,6 +43,16 @@ impl PortGuard {
         &self.report
     }
 
+    /// Checks that this process opened the port, and is not a child of it. Reads memory only.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`] in a child of `fork()`.
+    pub fn check_process(&self) -> Result<(), Error> {
+        let queue = self.report.queues.first().map_or(0, |report| report.queue);
+        self.opener.check(self.interface.name(), queue)
+    }
+
     /// The counters of all queues together, also of those that are closed. For one queue:
     /// [`queue_stats`](Self::queue_stats). One `getsockopt()` for each queue.
     ///

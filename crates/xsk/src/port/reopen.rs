@@ -22,8 +22,9 @@ impl Port {
     /// # Errors
     ///
     /// Those of [`PortBuilder::open`](super::PortBuilder::open): of the last attempt, or at once where another one would
-    /// not help.
+    /// not help. [`Error::Forked`] in a child of `fork()`, which leaves the port as it is.
     pub fn reopen(&mut self, patience: Duration) -> Result<(), Error> {
+        self.guard.check_process()?;
         self.close();
         let start = Instant::now();
         let mut pause = FIRST_PAUSE;

@@ -33,6 +33,7 @@ impl Queue {
     ///
     /// [`Error::Poisoned`] when the frames do not add up, which makes the queue unusable.
     pub fn ledger(&self) -> Result<Ledger, Error> {
+        self.check_process()?;
         // Not `sound()`: an error that is to be told is left for a call that does something.
         if let Some(violation) = self.poison.get() {
             return Err(self.poisoned(*violation));
@@ -63,18 +64,14 @@ impl Queue {
         self.opener.is_this_process()
     }
 
-    /// Refuses to work in a child of `fork()`.
-    #[cfg(debug_assertions)]
-    pub(super) fn check_opener(&self) -> Result<(), Error> {
-        match self.opener.is_this_process() {
-            true => Ok(()),
-            false => Err(Error::Forked {
-                interface: self.report.interface.clone(),
-                queue: self.report.queue,
-                opened_by: self.opener.pid(),
-                child: std::process::id(),
-            }),
-        }
+    /// Checks that this process opened the queue, and is not a child of it. Reads memory only.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`] in a child of `fork()`.
+    #[inline]
+    pub fn check_process(&self) -> Result<(), Error> {
+        self.opener.check(&self.report.interface, self.report.queue)
     }
 }
 

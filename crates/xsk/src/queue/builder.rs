@@ -229,6 +229,7 @@ impl Queue {
     /// nobody fills the fill ring.
     #[doc(alias = "XDP_SHARED_UMEM")]
     pub fn sibling(&mut self, options: &QueueOptions) -> Result<Self, Error> {
+        self.check_process()?;
         let first = self.report.direction;
         if options.direction != Direction::Transmit && first == Direction::Transmit
             || options.direction != Direction::Receive && first == Direction::Receive

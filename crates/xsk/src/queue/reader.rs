@@ -9,6 +9,7 @@ use rustix::net::sockopt::xdp_statistics;
 
 use super::Queue;
 use crate::error::Error;
+use crate::opener::Opener;
 use crate::stats::{KernelStats, OwnCounters, OwnStats, Stats};
 
 /// Reads the counters of a queue from any thread, while another one works on it; see
@@ -19,6 +20,7 @@ pub struct StatsReader {
     queue: u32,
     own: Arc<OwnCounters>,
     socket: SocketCounters,
+    opener: Opener,
 }
 
 /// Where the kernel's counters of a socket are.
@@ -96,8 +98,9 @@ impl StatsReader {
     ///
     /// # Errors
     ///
-    /// [`Error::Socket`] if the kernel does not answer.
+    /// [`Error::Socket`] if the kernel does not answer, [`Error::Forked`] in a child of `fork()`.
     pub fn stats(&self) -> Result<Stats, Error> {
+        self.opener.check(&self.interface, self.queue)?;
         let kernel = self.socket.read().map_err(|errno| Error::Socket {
             interface: self.interface.clone(),
             queue: self.queue,
@@ -130,6 +133,7 @@ impl Queue {
             queue: self.report.queue,
             own: Arc::clone(&self.counters),
             socket: self.socket_counters.clone(),
+            opener: self.opener,
         }
     }
 
@@ -137,8 +141,9 @@ impl Queue {
     ///
     /// # Errors
     ///
-    /// [`Error::Socket`] if the kernel does not answer.
+    /// [`Error::Socket`] if the kernel does not answer, [`Error::Forked`] in a child of `fork()`.
     pub fn stats(&self) -> Result<Stats, Error> {
+        self.check_process()?;
         let kernel = self
             .socket_counters
             .read()

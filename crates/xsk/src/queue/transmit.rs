@@ -252,8 +252,20 @@ impl Queue {
     /// Ends a burst: undecided packets meet `fate`, those to be sent go to the TX ring with one publish and one kick.
     #[inline]
     pub(crate) fn settle(&mut self, fate: Fate) -> Result<u32, Error> {
+        self.own_burst()?;
         let sent = self.push_inbox(fate);
         self.kick_after(sent)
+    }
+
+    /// Checks that the burst is not a copy in a child of `fork()`. There it is forgotten: its frames
+    /// and rings are the parent's.
+    #[inline]
+    fn own_burst(&mut self) -> Result<(), Error> {
+        let checked = self.check_process();
+        if checked.is_err() {
+            self.inbox.clear();
+        }
+        checked
     }
 
     /// Has the kernel send what was put on the TX ring.
@@ -271,6 +283,7 @@ impl Queue {
 
     /// Ends a burst on another queue.
     pub(crate) fn settle_on(&mut self, other: &mut Self, fate: Fate) -> Result<u32, Error> {
+        self.own_burst()?;
         if let Err(error) = other.takes(&self.bound.umem).and_then(|()| other.ready()) {
             self.abandon(0, fate);
             return Err(error);

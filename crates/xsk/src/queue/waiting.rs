@@ -71,6 +71,7 @@ impl Queue {
     /// 5.11, and without `CAP_NET_ADMIN`.
     #[doc(alias = "SO_PREFER_BUSY_POLL")]
     pub fn set_busy_poll(&mut self, busy_poll: Option<BusyPoll>) -> Result<(), Error> {
+        self.check_process()?;
         busy_poll.map_or(Ok(()), BusyPoll::check)?;
         let fd = self.bound.fd.as_fd();
         let set = match busy_poll {
@@ -124,6 +125,7 @@ impl Queue {
     /// [`Error::Watch`] if the process may open no more files, if the interface was removed, and in
     /// another network namespace than that in which the queue was opened.
     pub fn watch_link(&self) -> Result<LinkWatch, Error> {
+        self.check_process()?;
         Ok(LinkWatch::open(&self.interface)?)
     }
 

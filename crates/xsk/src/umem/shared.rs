@@ -10,6 +10,7 @@ use super::{Geometry, Region, Umem, check_budget};
 use crate::error::Error;
 use crate::hints::Layouts;
 use crate::mmap::Pages;
+use crate::opener::Opener;
 use crate::tx_metadata::TxMetadata;
 use crate::wakeup::wake_rx;
 
@@ -41,7 +42,7 @@ use crate::wakeup::wake_rx;
 #[derive(Clone)]
 pub struct SharedUmem {
     umem: Arc<Umem>,
-    sockets: Arc<Mutex<Vec<Weak<OwnedFd>>>>,
+    sockets: Arc<Mutex<Vec<BoundSocket>>>,
 }
 
 impl SharedUmem {
@@ -98,24 +99,43 @@ impl SharedUmem {
     }
 }
 
+/// A bound socket, and the process that bound it.
+type BoundSocket = (Weak<OwnedFd>, Opener);
+
 /// The bound sockets of a shared UMEM.
-pub(crate) struct Sockets<'u>(MutexGuard<'u, Vec<Weak<OwnedFd>>>);
+pub(crate) struct Sockets<'u>(MutexGuard<'u, Vec<BoundSocket>>);
 
 impl Sockets<'_> {
     /// One that is still open, and on an interface that is still there: without one the kernel binds no other beside it.
     /// <https://elixir.bootlin.com/linux/v6.18/C/ident/xsk_bind>
-    pub(crate) fn any(&mut self) -> Option<Arc<OwnedFd>> {
-        self.0.retain(|socket| socket.strong_count() != 0);
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Setting`] when one was opened before `fork()`: it is bound to the parent's memory.
+    pub(crate) fn any(&mut self) -> Result<Option<Arc<OwnedFd>>, Error> {
+        self.0.retain(|(socket, _)| socket.strong_count() != 0);
+        if let Some((_, opener)) = self.0.iter().find(|(_, opener)| !opener.is_this_process()) {
+            return Err(Error::Setting {
+                setting: "umem",
+                value: "a shared UMEM".into(),
+                reason: format!(
+                    "process {} opened queues on it, and this is its child {}: make another one, \
+                     after fork() or daemon()",
+                    opener.pid(),
+                    std::process::id()
+                ),
+            });
+        }
         let bound = |socket: &Arc<OwnedFd>| wake_rx(socket.as_fd()) != Err(Errno::NXIO);
-        self.0.iter().filter_map(Weak::upgrade).find(bound)
+        Ok(self.0.iter().filter_map(|(socket, _)| socket.upgrade()).find(bound))
     }
 
     pub(crate) fn add(&mut self, socket: &Arc<OwnedFd>) {
-        self.0.push(Arc::downgrade(socket));
+        self.0.push((Arc::downgrade(socket), Opener::this_process()));
     }
 
     pub(crate) fn remove(&mut self, socket: &Arc<OwnedFd>) {
-        self.0.retain(|other| other.as_ptr() != Arc::as_ptr(socket));
+        self.0.retain(|(other, _)| other.as_ptr() != Arc::as_ptr(socket));
     }
 }
 

@@ -268,10 +268,10 @@ static void threads(const char *object)
 static void texts(void)
 {
 	CHECK(strcmp(rsd_strerror(RSD_OK), "RSD_OK: it went well") == 0);
-	for (int code = RSD_EFAULT; code < 0; code++)
+	for (int code = RSD_EFORKED; code < 0; code++)
 		CHECK(strncmp(rsd_strerror(code), "RSD_E", 5) == 0);
 	CHECK(strstr(rsd_strerror(1), "no code") != NULL);
-	CHECK(strstr(rsd_strerror(RSD_EFAULT - 1), "no code") != NULL);
+	CHECK(strstr(rsd_strerror(RSD_EFORKED - 1), "no code") != NULL);
 	CHECK(strchr(rsd_version(), '.') != NULL);
 }
 

@@ -1,33 +1,53 @@
 //! A child of `fork()` has copies of all that its parent opened, and takes nothing away from it.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ringside_netlab::testing::is_root;
-use ringside_xsk::{Error, Interface, Mode, Path, Port, Wait};
+use ringside_netlab::wait_until;
+use ringside_xsk::{Direction, Error, Interface, Mode, Path, Port, PortBuilder, QueueOptions, SharedUmem, Wait};
 
 use super::common::child::{again, said};
 use super::common::flow::{Flow, lanes};
 use super::common::{PATIENCE, lab};
 
-/// What the process does: its child tries to receive and drops the port, it itself receives after
-/// that.
+/// Few frames: traffic soon fills all that wait for packets.
+const FRAMES: u32 = 64;
+
+fn port(interface: &Interface, queue: u32) -> PortBuilder {
+    let port = Port::builder(interface.clone()).queues([queue]);
+    port.mode(Mode::Require(Path::NativeCopy))
+        .options(QueueOptions::new().frames(FRAMES))
+}
+
+/// What the process does: its child is refused and drops what it has of burst and port, it itself
+/// has the burst as it was, and receives after that.
 pub(super) fn play(interface: Interface) {
-    let port = Port::builder(interface)
-        .queues([0])
-        .mode(Mode::Require(Path::NativeCopy));
-    let mut port = port.open().expect("opens");
+    let umem = SharedUmem::builder().frames(2 * FRAMES).build().expect("a UMEM");
+    let mut opened = port(&interface, 0).umem(&umem).open().expect("opens");
+    let queue = opened.queues_mut().next().expect("a queue");
+    let reader = queue.stats_reader();
+    wait_until(PATIENCE, || {
+        !queue.recv(Wait::Poll(PATIENCE)).expect("receives").is_empty()
+    });
+    let mut burst = queue.recv(Wait::Poll(PATIENCE)).expect("receives");
+    assert!(!burst.is_empty());
+    let contents = |burst: &mut ringside_xsk::Burst<'_>| -> Vec<Vec<u8>> {
+        burst.iter_mut().map(|packet| packet.data().to_vec()).collect()
+    };
+    let before = contents(&mut burst);
     // SAFETY: the child calls only what works after fork(): this process has no lock held by
     // another thread that it needs, since glibc takes care of the heap's.
     match unsafe { libc::fork() } {
         -1 => panic!("fork: {}", std::io::Error::last_os_error()),
         0 => {
-            // Found out in debug builds alone.
-            let queue = port.queues_mut().next().expect("a queue");
-            let refused = !cfg!(debug_assertions)
-                || matches!(queue.recv(Wait::Spin), Err(Error::Forked { .. })) && queue.alloc().is_none();
-            drop(port);
+            drop(burst);
+            let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                is_refused(&mut opened);
+                assert!(matches!(reader.stats(), Err(Error::Forked { .. })));
+                opens_its_own(&interface, &umem, opened);
+            }));
             // SAFETY: ends the child without what the test harness does at the end.
-            unsafe { libc::_exit(i32::from(!refused)) }
+            unsafe { libc::_exit(i32::from(refused.is_err())) }
         }
         child => {
             let mut status = 0;
@@ -36,27 +56,77 @@ pub(super) fn play(interface: Interface) {
             assert_eq!(status, 0, "the child was not refused");
         }
     }
-    let (queue, start, mut received) = (port.queues_mut().next().expect("a queue"), Instant::now(), 0);
+    // By now the kernel has used every frame that it was given.
+    let is_full = || reader.stats().expect("answers").kernel.rx_fill_ring_empty != 0;
+    assert!(wait_until(PATIENCE, is_full), "too little traffic");
+    assert_eq!(contents(&mut burst), before, "the child gave frames of the burst away");
+    drop(burst);
+    let (start, mut received) = (Instant::now(), 0);
     while received < 100 {
         assert!(
             start.elapsed() < PATIENCE,
             "only {received} packets come after the child has ended"
         );
+        let queue = opened.queues_mut().next().expect("a queue");
         received += queue
             .recv(Wait::Poll(PATIENCE))
             .expect("the parent can use it")
             .iter_mut()
             .count();
+        queue.ledger().expect("the frames add up");
     }
     println!("says: received");
 }
 
+/// In the child: each call on the parent's port is refused.
+fn is_refused(port: &mut Port) {
+    let text = port.check_process().expect_err("refused").to_string();
+    assert!(text.ends_with("open the port after fork() or daemon()"), "{text}");
+    assert!(matches!(port.stats(), Err(Error::Forked { .. })));
+    let queue = port.queues_mut().next().expect("a queue");
+    assert!(matches!(queue.held().finish(), Err(Error::Forked { .. })));
+    assert!(queue.alloc().is_none());
+    let answers = [
+        queue.recv(Wait::Spin).map(drop),
+        queue.reserve(1).map(drop),
+        queue.send_with(1, |_| unreachable!("no frame")).map(drop),
+        queue.flush(),
+        queue.drain(Duration::ZERO).map(drop),
+        queue.tx_stamps().map(drop),
+        queue.ledger().map(drop),
+        queue.stats().map(drop),
+        queue.set_busy_poll(None),
+        queue.watch_link().map(drop),
+        queue.sibling(&QueueOptions::new()).map(drop),
+        port.reopen(Duration::ZERO),
+    ];
+    for (at, answer) in answers.into_iter().enumerate() {
+        assert!(matches!(answer, Err(Error::Forked { .. })), "call {at}: {answer:?}");
+    }
+}
+
+/// In the child: a port of its own works, but not in memory that the parent's socket is bound to.
+fn opens_its_own(interface: &Interface, umem: &SharedUmem, parents: Port) {
+    let own = || {
+        let options = QueueOptions::new().frames(FRAMES).direction(Direction::Transmit);
+        port(interface, 1).options(options).mode(Mode::Require(Path::Copy))
+    };
+    let refused = own().umem(umem).open().expect_err("the parent's memory").to_string();
+    assert!(refused.contains("make another one, after fork()"), "{refused}");
+    drop(parents);
+    let mut own = own().open().expect("opens");
+    let queue = own.queues_mut().next().expect("a queue");
+    let sent = queue.send_with(1, |packet| assert!(packet.write(&[0xff; 60])));
+    assert_eq!(sent.expect("sends"), 1);
+    assert!(queue.drain(PATIENCE).expect("drains"));
+}
+
 #[test]
-fn a_forked_child_that_drops_its_port_leaves_it_to_the_parent() {
+fn a_forked_child_is_refused_and_drops_burst_and_port_leaving_both_to_the_parent() {
     if !is_root() {
         return;
     }
-    let lab = lab("fork", 1);
+    let lab = lab("fork", 2);
     let flow = Flow::start(&lab.a, &lab.b, &lanes(Path::NativeCopy, 1), 500);
     assert_eq!(said(&mut again(&lab, "fork")), "received");
     flow.stop();
