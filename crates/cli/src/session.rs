@@ -382,3 +382,8 @@ fn total(live: &[Live]) -> (u64, u64) {
 pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
+
+/// Returns the end of a schedule that begins at `start_ns`; `u64::MAX` for a run without an end.
+pub(crate) fn end_ns(start_ns: u64, time: Option<Duration>) -> u64 {
+    time.map_or(u64::MAX, |time| start_ns.saturating_add(nanos(time)))
+}

@@ -40,6 +40,8 @@ const MOST_PER_SECOND: u64 = 1_000_000_000_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pacer {
     start_ns: u64,
+    /// Nothing is due from here on.
+    end_ns: u64,
     schedule: Option<Schedule>,
     next: u64,
     /// When that one is due: looked at again and again, and a division.
@@ -102,6 +104,7 @@ impl Pacer {
     pub fn unlimited(start_ns: u64) -> Self {
         Self {
             start_ns,
+            end_ns: u64::MAX,
             schedule: None,
             next: 0,
             next_ns: start_ns,
@@ -112,6 +115,7 @@ impl Pacer {
         let common = common_divisor(packets, span_ns);
         Self {
             start_ns,
+            end_ns: u64::MAX,
             schedule: Some(Schedule {
                 packets: packets / common,
                 span_ns: span_ns / common,
@@ -121,15 +125,33 @@ impl Pacer {
         }
     }
 
+    /// Ends the schedule: packets of `end_ns` or later are never due. Two seconds at 100 packets per
+    /// second are 200 packets. Has no effect on an unlimited pace.
+    ///
+    /// ```
+    /// use ringside_measure::pace::Pacer;
+    ///
+    /// let pacer = Pacer::per_second(100, 0)?.until(2_000_000_000);
+    /// assert_eq!(pacer.due(2_000_000_000), 200);
+    /// # Ok::<(), ringside_measure::Error>(())
+    /// ```
+    #[must_use]
+    pub fn until(mut self, end_ns: u64) -> Self {
+        self.end_ns = end_ns;
+        self.find_next();
+        self
+    }
+
     /// How many packets should have been sent by `now_ns` since the start, in all. The first is due
     /// at the start itself. Unlimited: `u64::MAX` from the start on.
     #[must_use]
     pub fn due(&self, now_ns: u64) -> u64 {
-        let Some(elapsed) = now_ns.checked_sub(self.start_ns) else {
-            return 0;
-        };
         let Some(schedule) = self.schedule else {
-            return u64::MAX;
+            return if now_ns < self.start_ns { 0 } else { u64::MAX };
+        };
+        let last_ns = now_ns.min(self.end_ns.saturating_sub(1));
+        let Some(elapsed) = last_ns.checked_sub(self.start_ns) else {
+            return 0;
         };
         // Number n is due when ⌊n·span / packets⌋ ≤ elapsed, that is n·span < (elapsed + 1)·packets.
         let fits = elapsed
@@ -203,7 +225,7 @@ impl Pacer {
     }
 
     /// When the next packet that is not yet taken is due: how long to sleep or spin. For an
-    /// unlimited pace the start.
+    /// unlimited pace the start, after the end of the schedule `u64::MAX`.
     #[must_use]
     #[inline]
     pub fn next_due_ns(&self) -> u64 {
@@ -213,8 +235,16 @@ impl Pacer {
     fn advance(&mut self, count: u64) {
         if count != 0 {
             self.next += count;
-            self.next_ns = self.intended_ns(self.next).unwrap_or(self.start_ns);
+            self.find_next();
         }
+    }
+
+    fn find_next(&mut self) {
+        self.next_ns = match self.intended_ns(self.next) {
+            Some(due_ns) if due_ns >= self.end_ns => u64::MAX,
+            Some(due_ns) => due_ns,
+            None => self.start_ns,
+        };
     }
 
     /// How many have been taken or skipped.

@@ -63,13 +63,10 @@ impl Metric {
     }
 }
 
-/// Returns the number of packets that losses are shares of: those that were to be sent. Packets
-/// that the talker of a listener skipped are left out: nobody lost these.
-pub(super) fn offered(run: &RunResult) -> u64 {
-    match run.operation {
-        Operation::Listener => run.packets.sent,
-        _ => run.packets.sent.max(run.packets.generated),
-    }
+/// Returns a number of packets in percent of those of `all`.
+#[allow(clippy::cast_precision_loss, reason = "for people")]
+pub(super) fn percent(packets: u64, all: u64) -> f64 {
+    packets as f64 * 100.0 / all.max(1) as f64
 }
 
 /// Those of a run, in the order in which people ask for them.
@@ -89,10 +86,14 @@ pub(super) fn of_run(run: &RunResult) -> Vec<Metric> {
             all.push(Metric::new(names[2], rates.payload_bps, Kind::BitsPerSecond));
         }
     }
-    let sent = offered(run);
-    if sent > 0 {
-        let lost = sent.saturating_sub(run.packets.delivered());
-        all.push(Metric::new("lost", lost as f64 * 100.0 / sent as f64, Kind::Percent));
+    let packets = &run.packets;
+    if packets.sent > 0 {
+        let lost = packets.sent.saturating_sub(packets.delivered());
+        all.push(Metric::new("lost", percent(lost, packets.sent), Kind::Percent));
+    }
+    if packets.generated > 0 && run.target_pps.is_some() {
+        let not_sent = percent(packets.not_sent(), packets.generated);
+        all.push(Metric::new("not sent", not_sent, Kind::Percent));
     }
     if let Some(under_load) = &run.under_load {
         all.extend(loaded::metrics(under_load));
@@ -174,16 +175,19 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_the_talker_skipped_are_not_lost() {
-        let lost = |operation| {
-            let mut run = RunResult::new(operation);
-            (run.packets.generated, run.packets.sent, run.packets.received) = (1_000, 900, Some(891));
+    fn packets_that_were_not_sent_are_not_lost() {
+        let of = |name: &str, target_pps| {
+            let mut run = RunResult::new(Operation::Tx);
+            (run.packets.generated, run.packets.sent) = (1_000, 900);
+            run.packets.transmitted = Some(891);
+            run.target_pps = target_pps;
             let metrics = of_run(&run);
-            let lost = metrics.iter().find(|metric| metric.name == "lost");
-            (offered(&run), lost.expect("packets were sent").value)
+            let found = metrics.iter().find(|metric| metric.name == name);
+            found.map(|metric| metric.value)
         };
-        assert_eq!(lost(Operation::Listener), (900, 1.0));
-        assert_eq!(lost(Operation::Tx), (1_000, 10.9));
+        assert_eq!(of("lost", Some(1e3)), Some(1.0));
+        assert_eq!(of("not sent", Some(1e3)), Some(10.0));
+        assert_eq!(of("not sent", None), None);
     }
 
     #[test]

@@ -82,9 +82,9 @@ fn figures(entry: &Entry) -> Markup {
 /// From what was to be sent to what arrived, and where the rest went.
 fn ledger(run: &RunResult) -> Markup {
     let row = |name: &str, packets: u64, share: bool| {
-        let of = metrics::offered(run);
         let percent = share.then(|| {
-            metrics::Metric::new("", packets as f64 * 100.0 / of.max(1) as f64, metrics::Kind::Percent).written()
+            let of_sent = metrics::percent(packets, run.packets.sent);
+            metrics::Metric::new("", of_sent, metrics::Kind::Percent).written()
         });
         html! { tr { th { (name) } td.number { (count(packets as f64)) } td.number { (percent.unwrap_or_default()) } } }
     };

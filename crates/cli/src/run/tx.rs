@@ -82,7 +82,10 @@ pub(crate) fn run(args: &TxArgs) -> Result<()> {
         }
         let start = worker.start();
         let pacer = match args.rate {
-            Some(rate) => staggered(rate, worker.number, queues, start)?,
+            Some(rate) => {
+                let end = session::end_ns(start, args.run.time);
+                staggered(rate, worker.number, queues, start)?.until(end)
+            }
             None => Pacer::unlimited(start),
         };
         // Of one queue.

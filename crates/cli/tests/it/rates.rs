@@ -76,17 +76,30 @@ fn one_packet_has_no_rate() {
     );
 }
 
-/// The time of a run and its schedules begin together, when all threads are set up.
+/// The time of a run and its schedules begin together, when all threads are set up. The packet of
+/// the end belongs to the next second.
 #[test]
-fn all_packets_of_the_time_are_due() {
+fn a_run_sends_its_rate_times_its_time() {
     if !is_root() {
         return;
     }
     let lab = lab("rate-due", 2);
+    let _echo = start_receiver(&lab.b, "echo {} -q 0,1");
     let to = lab.b.ipv4;
-    for more in ["-q 0", "-q 0,1", "-q 0 --wait poll"] {
-        let send = format!("tx {{}} --to {to} --rate 20000 -t 0.5 {more} --json");
-        let result = run(&lab.a, &send).good().result();
-        assert!(result.packets.generated >= 10_000, "{more}: {:?}", result.packets);
+    for (command, more, rate, time, packets) in [
+        ("tx", "-q 0", 20_000, "0.5", 10_000),
+        ("tx", "-q 0,1", 20_000, "0.5", 10_000),
+        ("tx", "-q 0 --wait poll", 20_000, "0.5", 10_000),
+        ("tx", "", 100, "2", 200),
+        ("ping", "", 100, "2", 200),
+        ("ping", "--wait poll", 7, "1", 7),
+    ] {
+        let send = format!("{command} {{}} --to {to} --rate {rate} -t {time} {more} --json");
+        measured(|| {
+            let result = run(&lab.a, &send).good().result();
+            let counts = (result.packets.generated, result.packets.sent);
+            assert_eq!(counts.0, packets, "{command} {more}: {:?}", result.packets);
+            expect(counts.1 == packets, format!("{command} {more}: {counts:?}"))
+        });
     }
 }

@@ -187,3 +187,19 @@ fn what_a_schedule_wanted_and_did_not_get() {
     assert_eq!(pacer.unsent(5_000_000), 2);
     assert_eq!(Pacer::unlimited(0).unsent(5_000_000), 0);
 }
+
+#[test]
+fn nothing_is_due_at_the_end_of_a_schedule() {
+    let end = 5 + 2 * NS_PER_SECOND;
+    let mut pacer = Pacer::per_second(100, 5).unwrap().until(end);
+    assert_eq!([end - 1, end, u64::MAX].map(|now| pacer.due(now)), [200; 3]);
+    assert_eq!(pacer.take(end, 199), 0..199);
+    assert_eq!(pacer.next_due_ns(), end - NS_PER_SECOND / 100);
+    assert_eq!(pacer.unsent(end), 1);
+    assert_eq!(pacer.take(end, 9), 199..200);
+    assert_eq!(pacer.next_due_ns(), u64::MAX);
+    assert!(!pacer.is_due(end) && pacer.unsent(end) == 0);
+    let over = Pacer::per_second(100, 5).unwrap().until(5);
+    assert!(!over.is_due(6) && over.due(6) == 0);
+    assert_eq!(Pacer::unlimited(0).until(5).due(6), u64::MAX);
+}

@@ -170,10 +170,7 @@ impl Pinger {
         wait: Wait,
         start_ns: u64,
     ) -> Result<()> {
-        // What is due after the end is not missing.
-        let until_ns = self
-            .time
-            .map_or(u64::MAX, |time| start_ns.saturating_add(session::nanos(time)));
+        let until_ns = session::end_ns(start_ns, self.time);
         self.ask(queues, worker, wait, [start_ns, until_ns])?;
         self.late(queues, worker, wait)?;
         // A copy of the last answer is not there yet when that is.
@@ -217,7 +214,7 @@ impl Pinger {
         [start_ns, until_ns]: [u64; 2],
     ) -> Result<()> {
         let mut pacer = match self.rate {
-            Some(rate) => Pacer::per_second(rate, start_ns)?,
+            Some(rate) => Pacer::per_second(rate, start_ns)?.until(until_ns),
             None => Pacer::unlimited(start_ns),
         };
         let mut claimed_all = false;
@@ -278,7 +275,7 @@ impl Pinger {
             }
         }
         if !claimed_all {
-            worker.live.unsent(pacer.unsent(self.clock.now_ns().min(until_ns)));
+            worker.live.unsent(pacer.unsent(self.clock.now_ns()));
         }
         Ok(())
     }
