@@ -22,8 +22,11 @@ mod series;
 mod slot;
 mod summary;
 mod table;
+#[cfg(test)]
+pub(crate) mod testing;
 mod under;
 mod variant;
+mod verdict;
 
 use std::fmt::Write as _;
 use std::time::Instant;
@@ -46,6 +49,7 @@ pub(crate) use report::{cpu_busy, kept_waiting};
 pub(crate) use slot::{Load, Mark, Place, Reading, Threads, Worker};
 pub(crate) use table::nothing;
 pub(crate) use variant::{Kind, Operation};
+pub(crate) use verdict::Verdict;
 
 use series::Contest;
 

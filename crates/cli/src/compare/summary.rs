@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use ringside_measure::compare::{Figure, Ratio};
+use ringside_measure::compare::Figure;
 use ringside_measure::schema::{CompareResult, Document, Operation, Outcome, Table, Variant};
 
+use super::verdict::{Verdict, has_plain_udp};
 use super::{cell, table};
 use crate::output::wrapped_to;
 use crate::system;
@@ -63,8 +64,15 @@ fn basis(result: &CompareResult) -> String {
     sizes.sort_unstable();
     sizes.dedup();
     let sizes: Vec<String> = sizes.iter().map(ToString::to_string).collect();
+    let mut bases = result.tables.iter().map(has_plain_udp);
+    let base = match (bases.clone().any(|plain| plain), bases.all(|plain| plain)) {
+        (true, true) => "the best plain UDP socket",
+        (true, false) => "the best plain UDP socket, or without one to the first option",
+        (false, _) => "the first option with a figure, because plain UDP has none",
+    };
     format!(
-        "Frames of {} bytes without FCS. Medians of {} interleaved rounds; ratio to the best plain UDP socket, with its 95 % interval.",
+        "Frames of {} bytes without FCS. Medians of {} interleaved rounds; ratio to {base}, with \
+         its 95 % interval.",
         sizes.join(" and "),
         result.rounds
     )
@@ -118,21 +126,13 @@ impl<'t> Question<'t> {
         let caveat = table::caveat(variant, self.table.operation)?;
         Some(format!("{}: {caveat}.", variant.name))
     }
-
-    /// Returns the ratio of the best option to plain UDP; `None` where plain UDP is the best.
-    fn ratio(&self) -> Option<&Ratio> {
-        self.best.as_ref()?.0.ratio_to_base.as_ref()
-    }
 }
 
 fn conclusion(questions: &[Question]) -> String {
-    let mut verdicts: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut verdicts: BTreeMap<Verdict, Vec<String>> = BTreeMap::new();
     for question in questions {
-        let Some((variant, _)) = &question.best else { continue };
-        let verdict = match question.ratio() {
-            Some(ratio) if ratio.low.is_none() => "too few rounds for an interval, no conclusion".into(),
-            Some(ratio) if ratio.is_clear(0.0) => variant.name.clone(),
-            _ => "nothing is clearly better than plain UDP".into(),
+        let Some(verdict) = Verdict::of(question.table) else {
+            continue;
         };
         let names = verdicts.entry(verdict).or_default();
         let name = question.name(false);

@@ -1,61 +1,9 @@
-use ringside_measure::compare::{Figure, Ratio};
+use ringside_measure::compare::Ratio;
 use ringside_measure::schema::{CompareResult, Document, Operation, Outcome, Table, Variant};
 
 use super::render;
+use crate::compare::testing::{rate, ratio, table, time};
 use crate::system;
-
-fn figure(median: f64) -> Option<Figure> {
-    Some(Figure {
-        median,
-        min: median,
-        max: median,
-        spread: Some(0.0),
-        spread_percent: Some(0.0),
-        rounds_used: 6,
-        rounds_left_out: 0,
-    })
-}
-
-fn ratio(median: f64, low: f64, high: f64) -> Option<Ratio> {
-    Some(Ratio {
-        median,
-        low: Some(low),
-        high: Some(high),
-        rounds_used: 6,
-        rounds_left_out: 0,
-    })
-}
-
-fn rate(name: &str, pps: f64, ratio_to_base: Option<Ratio>) -> Variant {
-    Variant {
-        name: name.into(),
-        packets_pps: figure(pps),
-        ratio_to_base,
-        ..Variant::default()
-    }
-}
-
-fn time(name: &str, p50_ns: f64, ratio_to_base: Option<Ratio>) -> Variant {
-    Variant {
-        rtt_p50_ns: figure(p50_ns),
-        ..rate(name, 1e9 / p50_ns, ratio_to_base)
-    }
-}
-
-fn table(operation: Operation, variants: Vec<Variant>) -> Table {
-    Table {
-        operation,
-        frame_bytes: if operation == Operation::Ping { 82 } else { 64 },
-        payload_bytes: 22,
-        load: "a load".into(),
-        base: "udp-blocking".into(),
-        ratio_of: "packets_pps".into(),
-        variants,
-        under_load: Vec::new(),
-        aa: Vec::new(),
-        noise_floor_percent: None,
-    }
-}
 
 fn document(tables: Vec<Table>) -> Document {
     let result = CompareResult {
@@ -137,6 +85,43 @@ fn concludes_nothing_without_an_interval() {
     let text = render(&document(vec![table(Operation::Rx, variants)]), "veth pair", None);
     assert!(
         line(&text, "Best here:").contains("too few rounds for an interval, no conclusion (receive)."),
+        "{text}"
+    );
+}
+
+#[test]
+fn says_that_plain_udp_was_not_measured() {
+    let failed = || Variant {
+        name: "udp-blocking".into(),
+        failure: Some("a veth drops its packets without GRO".into()),
+        ..Variant::default()
+    };
+    let without_udp = |best| Table {
+        base: "af-packet".into(),
+        ..table(Operation::Rx, vec![failed(), rate("af-packet", 1e6, None), best])
+    };
+    let text = |tables| render(&document(tables), "veth pair", None);
+    for best in [
+        rate("af-xdp-native", 5e5, ratio(0.5, 0.4, 0.6)),
+        rate("af-xdp-native", 1.01e6, ratio(1.01, 0.9, 1.1)),
+    ] {
+        let text = text(vec![without_udp(best)]);
+        let conclusion = line(&text, "Best here:");
+        assert!(
+            conclusion.contains("plain UDP was not measured, no conclusion (receive)."),
+            "{text}"
+        );
+        let header = text.replace('\n', " ");
+        assert!(header.contains("ratio to the first option with a figure"), "{text}");
+        assert!(!header.contains("the best plain UDP socket"), "{text}");
+    }
+    // A clear difference to another base is one.
+    let clear = || without_udp(rate("af-xdp-native", 3e6, ratio(3.0, 2.9, 3.1)));
+    assert!(line(&text(vec![clear()]), "Best here:").contains("af-xdp-native (receive)."));
+    let with_udp = table(Operation::Tx, vec![rate("udp-blocking", 1e6, None)]);
+    let text = text(vec![clear(), with_udp]).replace('\n', " ");
+    assert!(
+        text.contains("the best plain UDP socket, or without one to the first option"),
         "{text}"
     );
 }

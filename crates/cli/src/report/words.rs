@@ -1,6 +1,6 @@
 //! The summary: what came out, in sentences.
 
-use ringside_measure::compare::STEAL_LIMIT;
+use ringside_measure::compare::{Ratio, STEAL_LIMIT};
 use ringside_measure::schema::{
     CompareResult, DelayResult, Document, ImpairedDirection, LatencyResult, Operation, Outcome, RunResult, Table,
     UntilCi,
@@ -8,6 +8,7 @@ use ringside_measure::schema::{
 
 use super::entry::{Content, Entry};
 use super::units;
+use crate::compare::Verdict;
 use crate::output::{count, mode_name};
 use crate::validity;
 
@@ -267,7 +268,7 @@ pub(super) fn operation(operation: Operation) -> &'static str {
     }
 }
 
-/// The best of a table that is not a bare limit, with its ratio to the base.
+/// What each table shows, and what a ratio means on this machine.
 fn of_compare(compare: &CompareResult) -> Vec<Sentence> {
     let mut all: Vec<Sentence> = compare.tables.iter().filter_map(best).map(said).collect();
     all.extend(compare.tables.iter().filter_map(noise).map(said));
@@ -291,6 +292,7 @@ fn noise(table: &Table) -> Option<String> {
     ))
 }
 
+/// Returns the verdict on a table, with the figure of its best option and the ratio to the base.
 fn best(table: &Table) -> Option<String> {
     let is_ping = table.ratio_of.starts_with("rtt");
     let (best, figure) = table.best()?;
@@ -301,21 +303,22 @@ fn best(table: &Table) -> Option<String> {
         format!("{} packets/s", units::short(figure))
     };
     let what = format!("{}, {} bytes", operation(table.operation), table.frame_bytes);
-    Some(match best.ratio_to_base {
-        Some(ratio) => {
-            let interval = ratio.low.zip(ratio.high);
-            let interval = interval
-                .map(|(low, high)| format!(" [{}–{}]", units::digits(low), units::digits(high)))
-                .unwrap_or_default();
-            format!(
-                "{what}: {} is best with {written}, {}{interval} × {}.",
-                best.name,
-                units::digits(ratio.median),
-                table.base
-            )
-        }
-        None => format!("{what}: {} is best with {written}.", best.name),
+    let ratio = match &best.ratio_to_base {
+        Some(ratio) => format!(", {} × {}", ratio_in_words(ratio), table.base),
+        None => String::new(),
+    };
+    Some(match Verdict::of(table)? {
+        Verdict::Best(name) => format!("{what}: {name} is best with {written}{ratio}."),
+        open => format!("{what}: {open}. {} gave {written}{ratio}.", best.name),
     })
+}
+
+fn ratio_in_words(ratio: &Ratio) -> String {
+    let median = units::digits(ratio.median);
+    match ratio.low.zip(ratio.high) {
+        Some((low, high)) => format!("{median} [{}–{}]", units::digits(low), units::digits(high)),
+        None => median,
+    }
 }
 
 fn of_delay(delay: &DelayResult) -> Vec<Sentence> {

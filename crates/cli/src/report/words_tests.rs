@@ -3,6 +3,7 @@ use ringside_measure::pace::Lateness;
 use ringside_measure::probe::Clock;
 
 use super::*;
+use crate::compare::testing::{rate, ratio, table};
 
 /// Probes of which all left 5 ms after their time, for this reason.
 fn late(lateness: Option<&Lateness>) -> Option<String> {
@@ -50,5 +51,36 @@ fn probes_that_left_in_time_are_not_mentioned() {
     assert_eq!(
         held_up(&RunResult::new(Operation::Ping), &latency.without_schedule()),
         None
+    );
+}
+
+#[test]
+fn a_comparison_concludes_what_the_terminal_does() {
+    let unknown = Ratio {
+        low: None,
+        high: None,
+        ..ratio(3.0, 0.0, 0.0).expect("a ratio")
+    };
+    let of = |proportion| {
+        let variants = vec![
+            rate("udp-blocking", 850_000.0, None),
+            rate("af-packet", 2_550_000.0, proportion),
+        ];
+        best(&table(Operation::Rx, variants)).expect("figures")
+    };
+    assert_eq!(
+        of(Some(unknown)),
+        "Receive, 64 bytes: too few rounds for an interval, no conclusion. af-packet gave 2.55 M \
+         packets/s, 3.00 × udp-blocking."
+    );
+    let unclear = of(ratio(1.0, 0.9, 1.1));
+    assert!(
+        unclear.contains("nothing is clearly better than plain UDP. af-packet gave"),
+        "{unclear}"
+    );
+    let clear = of(ratio(3.0, 2.9, 3.1));
+    assert!(
+        clear.contains("af-packet is best with 2.55 M packets/s, 3.00 [2.90–3.10] ×"),
+        "{clear}"
     );
 }
