@@ -174,6 +174,7 @@ pub struct Conntrack {
     /// more.
     lingering: AtomicU64,
     let_go: AtomicU64,
+    follows_numbers: AtomicBool,
 }
 
 impl Conntrack {
@@ -213,6 +214,7 @@ impl Conntrack {
             most_brief: AtomicU32::new(0),
             lingering: AtomicU64::new(0),
             let_go: AtomicU64::new(0),
+            follows_numbers: AtomicBool::new(true),
             limits,
         };
         conntrack.set_timeouts(&conntrack.limits.timeouts);

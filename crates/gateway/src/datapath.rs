@@ -209,6 +209,7 @@ impl XdpPath {
         let mut cache = Cache::new(Arc::clone(&program), config, tables, options.fast);
         cache.handed.check_windows = options.check_windows;
         cache.handed.first_epoch = epoch;
+        tables.conntrack.follow_numbers(options.check_windows);
         let mut restored = 0;
         let resolved = if adopted {
             restored = connections::restore(&program, tables, true, epoch)?;

@@ -123,6 +123,14 @@ impl<K: Entry, V: Entry> Cache<K, V> {
     pub fn remove(&self, keys: &[K]) -> Result<()> {
         let failed = self.failed("writing");
         let mut bytes = Vec::new();
+        let remove_one = |key: &[u8]| match self.map.delete(key).map_err(|error| load::os_error(&error)) {
+            Err(error) if !is_missing(&error) => Err(failed(error)),
+            _ => Ok(()),
+        };
+        if let [key] = keys {
+            key.write(&mut bytes);
+            return remove_one(&bytes);
+        }
         for chunk in keys.chunks(BATCH) {
             bytes.clear();
             for key in chunk {
@@ -134,12 +142,7 @@ impl<K: Entry, V: Entry> Cache<K, V> {
                 Ok(()) => {}
                 // It ended at the first that was missing.
                 Err(error) if is_missing(&error) => {
-                    for key in bytes.chunks(K::LEN) {
-                        match self.map.delete(key).map_err(|error| load::os_error(&error)) {
-                            Err(error) if !is_missing(&error) => return Err(failed(error)),
-                            _ => {}
-                        }
-                    }
+                    bytes.chunks(K::LEN).try_for_each(remove_one)?;
                 }
                 Err(error) => return Err(failed(error)),
             }

@@ -99,9 +99,15 @@ impl Conntrack {
         self.let_go.fetch_max(lingering, Ordering::Relaxed);
     }
 
-    /// True if the fast path may have a connection that has ended.
+    /// Sets whether the fast path follows the numbers of TCP connections, as it does unless this
+    /// was called. Where it does not, connections that linger there concern nobody.
+    pub fn follow_numbers(&self, follows: bool) {
+        self.follows_numbers.store(follows, Ordering::Relaxed);
+    }
+
+    /// True if the fast path may have the numbers of a connection that has ended.
     pub(super) fn has_lingering(&self) -> bool {
-        self.lingering() > self.let_go.load(Ordering::Relaxed)
+        self.follows_numbers.load(Ordering::Relaxed) && self.lingering() > self.let_go.load(Ordering::Relaxed)
     }
 
     /// Marks a connection as one that the fast path had no room for, or has no longer.

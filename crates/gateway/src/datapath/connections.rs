@@ -222,7 +222,9 @@ impl Handed {
             Err(_) => {
                 let is_there = |(key, value): &&(ConnectionKey, CachedConnection)| {
                     let found = program.connections().find(key).ok().flatten();
-                    found.is_some_and(|it| (it.name, it.generation) == (value.name, value.generation))
+                    // One in its place may be older: the state that it had before, for one.
+                    let facts = |it: &CachedConnection| (it.name, it.generation, it.idle_ms, it.one_way);
+                    found.is_some_and(|it| facts(&it) == facts(value))
                 };
                 let there = entries.iter().filter(is_there).count();
                 self.failed += (entries.len() - there) as u64;

@@ -100,6 +100,10 @@ fn a_connection_takes_its_ports_from_one_that_lingers_in_the_fast_path() {
     bench.firewall.conntrack().sweep(bench.now);
     assert!(bench.firewall.conntrack().is_empty());
     let lingering = bench.firewall.conntrack().lingering();
+    bench.firewall.conntrack().follow_numbers(false);
+    assert!(!bench.judge(&from_client(SYN, 0, 0, 0)).unwrap().let_go, "no numbers");
+    bench.firewall.conntrack().follow_numbers(true);
+    bench.now += 1 << 60;
     assert!(bench.judge(&from_client(SYN, 0, 0, 0)).unwrap().let_go);
     bench.firewall.conntrack().let_go(lingering);
     bench.now += 1 << 60;
