@@ -66,12 +66,12 @@ pub use options::{BusyPoll, Direction, QueueOptions};
 pub use port::{Port, PortBuilder, PortGuard, ThreadedNapi};
 pub use program::{AttachMode, AttachedProgram, Program, XdpLink, XskMap};
 #[cfg(feature = "attach")]
-pub use program::{Filter, IpNet, MatchError, PacketMatch};
+pub use program::{Filter, IpNet, MatchError, PacketMatch, ParseFilterError};
 pub use queue::{Queue, QueueBuilder, SendError, StatsReader};
 pub use report::{NicReport, PortReport, ProgramReport, QueueReport};
 #[cfg(feature = "attach")]
-pub use ringside_bpf::QueueCounters;
-pub use ringside_nic::{Deferral, Interface, LinkEvent, LinkWatch, clock};
+pub use ringside_bpf::{QueueCounters, XskCounters};
+pub use ringside_nic::{Deferral, Error as InterfaceError, Interface, LinkEvent, LinkWatch, changes, clock};
 pub use stats::{KernelStats, OwnStats, Stats};
 pub use umem::{Frame, FrameMemory, SharedUmem, SharedUmemBuilder, XDP_HEADROOM};
 pub use wakeup::Wait;

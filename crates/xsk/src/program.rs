@@ -7,7 +7,7 @@ use ringside_nic::Interface;
 use rustix::io::Errno;
 
 #[cfg(feature = "attach")]
-pub use ringside_bpf::{Filter, IpNet, MatchError, PacketMatch};
+pub use ringside_bpf::{Filter, IpNet, MatchError, PacketMatch, ParseFilterError};
 
 use crate::conflict;
 use crate::error::Error;
