@@ -162,6 +162,9 @@ pub extern "C" fn rsd_drain(queue: *mut rsd_queue, timeout_ns: u64) -> c_int {
 
 /// The queue's socket, to be waited for with poll() or epoll: readable when packets are there, and then rsd_receive() with a
 /// timeout of 0. It stays the library's. What happens to the link it does not show.
+///
+/// With EPOLLET call rsd_receive() until it returns 0 and rsd_queue_event() is RSD_EVENT_NONE: a call
+/// that returns 0 for an event leaves packets waiting.
 #[unsafe(no_mangle)]
 pub extern "C" fn rsd_queue_fd(queue: *mut rsd_queue) -> c_int {
     call(|| Ok(enter(queue)?.peek().as_fd().as_raw_fd()))

@@ -49,7 +49,8 @@ pub enum rsd_error {
     RSD_EPROG = -16,
     /// The bytes are no BTF, or the struct is none of hints.
     RSD_EBTF = -17,
-    /// The link is down and takes nothing; it may come up again.
+    /// The link is down and takes nothing; it may come up again. What is on the TX ring waits for
+    /// that; the text says how many packets of the call were dropped instead.
     RSD_EDOWN = -18,
     /// The interface was removed or moved. rsd_port_reopen() opens the one that has its name then.
     RSD_EGONE = -19,

@@ -46,11 +46,12 @@ pub struct rsd_stats {
     pub rx_packets: u64,
     /// Their bytes, from the Ethernet header on.
     pub rx_bytes: u64,
-    /// Packets that were put on the TX ring.
+    /// Packets that were put on the TX ring. Without a carrier the kernel takes and drops them: they
+    /// count here and in tx_completed, and for the interface as TX dropped.
     pub tx_packets: u64,
     /// Their bytes.
     pub tx_bytes: u64,
-    /// Frames that the kernel gave back after sending.
+    /// Frames that the kernel gave back: it is done with them, which does not say that they left.
     pub tx_completed: u64,
     /// Packets that were to be sent and were not.
     pub tx_abandoned: u64,

@@ -47,9 +47,10 @@ fn run() -> Result<(), Box<dyn Error>> {
                                 _ => packet.drop(),
                             }
                         }
-                        burst.send_back()?;
+                        burst.send_back().or_else(ringside_xsk::Error::ignore_link_down)?;
                     }
-                    queue.drain(Duration::from_millis(100)).map(drop)
+                    let drained = queue.drain(Duration::from_millis(100)).map(drop);
+                    drained.or_else(ringside_xsk::Error::ignore_link_down)
                 })
             })
             .collect();

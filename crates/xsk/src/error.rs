@@ -47,7 +47,7 @@ pub enum Error {
     Interface(#[from] ringside_nic::Error),
 
     /// The interface is administratively down: a socket cannot be bound to it.
-    #[error("{interface} is down; bring it up first: ip link set {interface} up")]
+    #[error("{interface} is down; bring it up first: ip link set dev {interface} up")]
     InterfaceDown {
         /// The interface.
         interface: String,
@@ -55,13 +55,18 @@ pub enum Error {
 
     /// The link is down, and does not take what is to be sent.
     #[error(
-        "{interface} queue {queue}: the link is down; packets wait in the TX ring until it is up again: ip link set {interface} up"
+        "{interface} queue {queue}: the link is down; what is on the TX ring waits until it is up \
+         again{}: ip link set dev {interface} up",
+        dropped(*abandoned)
     )]
     LinkDown {
         /// The interface.
         interface: String,
         /// The queue.
         queue: u32,
+        /// Packets of the call that were dropped, and counted in
+        /// [`OwnStats::tx_abandoned`](crate::OwnStats::tx_abandoned) of the burst's queue.
+        abandoned: u32,
     },
 
     /// The interface was removed or moved to another network namespace while a queue was in use.
@@ -259,7 +264,8 @@ pub enum Error {
 
     /// The kernel has not taken anything from the TX ring for the stall time.
     #[error(
-        "{interface} queue {queue}: no progress for {waited:?}: {pending} packet(s) wait in the TX ring and {in_flight} are not completed (last answer of the kernel: {last}); the driver or the peer has stopped taking packets, look at the link and at `ip -s link show {interface}`"
+        "{interface} queue {queue}: no progress for {waited:?}: {pending} packet(s) wait in the TX ring and {in_flight} are not completed (last answer of the kernel: {last}){}; the driver or the peer has stopped taking packets, look at the link and at `ip -s link show dev {interface}`",
+        dropped(*abandoned)
     )]
     NoProgress {
         /// The interface.
@@ -274,6 +280,8 @@ pub enum Error {
         in_flight: u32,
         /// What the last wake-up call answered.
         last: String,
+        /// As in [`Error::LinkDown`].
+        abandoned: u32,
     },
 
     /// Shared memory held something that the protocol rules out. The queue is poisoned: no further access.
@@ -290,7 +298,44 @@ pub enum Error {
     },
 }
 
+/// Returns what an error adds about packets of its call that were dropped.
+fn dropped(packets: u32) -> String {
+    match packets {
+        0 => String::new(),
+        packets => format!(", and {packets} packet(s) of this call were dropped (tx_abandoned)"),
+    }
+}
+
 impl Error {
+    /// Replaces [`Error::LinkDown`] by a default value, for loops that continue until the link is
+    /// up again.
+    ///
+    /// ```no_run
+    /// # use ringside_xsk::{Burst, Error};
+    /// # fn reply(burst: Burst<'_>) -> Result<(), Error> {
+    /// let sent: u32 = burst.send_back().or_else(Error::ignore_link_down)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Every other error, unchanged.
+    pub fn ignore_link_down<T: Default>(self) -> Result<T, Self> {
+        match self {
+            Self::LinkDown { .. } => Ok(T::default()),
+            error => Err(error),
+        }
+    }
+
+    /// Adds packets of the failed call that were dropped.
+    pub(crate) fn with_abandoned(mut self, packets: u32) -> Self {
+        if let Self::LinkDown { abandoned, .. } | Self::NoProgress { abandoned, .. } = &mut self {
+            *abandoned += packets;
+        }
+        self
+    }
+
     /// Frame memory of `bytes` could not be mapped.
     pub(crate) fn unmapped(whose: String, bytes: usize, errno: Errno) -> Self {
         Self::Memory {

@@ -47,8 +47,8 @@ pub(crate) fn cleared_by_fork() -> &'static AtomicU64 {
     advised.expect("MADV_WIPEONFORK, which came with Linux 4.14");
     let number = page.ptr.cast();
     std::mem::forget(page);
-    // SAFETY: the page is aligned and holds zeros, which are a number. It is never unmapped, and all
-    // access to it is through this atomic.
+    // SAFETY: the page is aligned and holds zeros, which are a number. It is never unmapped, and
+    // all access to it is through this atomic.
     unsafe { number.as_ref() }
 }
 

@@ -36,12 +36,12 @@ use crate::umem::SharedUmem;
 /// does the same.
 ///
 /// After `fork()` a port and its queues work in the parent alone: a child has copies of the frames
-/// that the kernel does not know. A call there is [`Error::Forked`]; calls without a `Result` return
-/// the state before the fork. A port, queue or burst that the child drops stays as it is for the
-/// parent. A daemon opens its ports after `daemon()`, whose caller is a child.
+/// that the kernel does not know. A call there is [`Error::Forked`]; calls without a `Result`
+/// return the state before the fork. A port, queue or burst that the child drops stays as it is for
+/// the parent. A daemon opens its ports after `daemon()`, whose caller is a child.
 ///
 /// ```no_run
-/// use ringside_xsk::{Interface, Mode, Port, Wait};
+/// use ringside_xsk::{Error, Interface, Mode, Port, Wait};
 ///
 /// let mut port = Port::builder(Interface::by_name("eth0")?)
 ///     .mode(Mode::Auto)              // zero-copy → native copy → generic, told in the report
@@ -49,13 +49,14 @@ use crate::umem::SharedUmem;
 /// eprintln!("{}", port.report());    // the mode obtained per queue, and why
 /// std::thread::scope(|s| {
 ///     for queue in port.queues_mut() {
-///         s.spawn(move || -> Result<(), ringside_xsk::Error> {
+///         s.spawn(move || -> Result<(), Error> {
 ///             loop {
 ///                 let mut burst = queue.recv(Wait::Spin)?;
 ///                 for mut packet in &mut burst {
 ///                     packet.data_mut()[..12].rotate_left(6);
 ///                 }
-///                 burst.send_back()?;    // one reserve, one publish, one kick
+///                 // One publish, one kick. A link that is down does not end the loop.
+///                 burst.send_back().or_else(Error::ignore_link_down)?;
 ///             }
 ///         });
 ///     }
@@ -107,13 +108,14 @@ impl Port {
     /// leave.
     ///
     /// ```no_run
-    /// use ringside_xsk::{Interface, Port, Wait};
+    /// use ringside_xsk::{Error, Interface, Port, Wait};
     ///
     /// let (guard, queues) = Port::builder(Interface::by_name("eth0")?).open()?.into_queues();
     /// for mut queue in queues {
-    ///     std::thread::spawn(move || -> Result<(), ringside_xsk::Error> {
+    ///     std::thread::spawn(move || -> Result<(), Error> {
     ///         loop {
-    ///             queue.recv(Wait::Spin)?.send_back()?;
+    ///             let burst = queue.recv(Wait::Spin)?;
+    ///             burst.send_back().or_else(Error::ignore_link_down)?;
     ///         }
     ///     });
     /// }
@@ -288,7 +290,7 @@ impl PortBuilder {
     /// ([`QueueOptions::busy_poll`]) drives its queues: for throughput, at the cost of latency whenever nobody polls. Of
     /// the NAPI instances of the port's queues where the kernel can (Linux 6.13) and the driver tells them, otherwise of
     /// the whole interface; the report says which. Put back when the port closes, and after a kill by the next port
-    /// that changes something, or by [`ringside_nic::changes::recover`]. Default: nothing is changed.
+    /// that changes something, or by [`changes::recover`](crate::changes::recover). Default: nothing is changed.
     #[must_use]
     #[doc(alias = "napi_defer_hard_irqs")]
     #[doc(alias = "gro_flush_timeout")]

@@ -192,7 +192,8 @@ impl Queue {
     /// [`Burst::event`] returns what happened. The next call waits again, and the queue works again
     /// when the link is back. All wait policies do this, with and without packets: a call that does
     /// not sleep looks for events at most every 250 ms. For event loops see
-    /// [`watch_link`](Self::watch_link).
+    /// [`watch_link`](Self::watch_link). A call that returns an event leaves packets on the ring:
+    /// read until the burst is empty and has no event.
     ///
     /// # Errors
     ///
@@ -482,7 +483,11 @@ impl Queue {
     fn failed(&self, call: &'static str, errno: Errno) -> Error {
         let (interface, queue) = (self.report.interface.clone(), self.report.queue);
         match errno {
-            Errno::NETDOWN => Error::LinkDown { interface, queue },
+            Errno::NETDOWN => Error::LinkDown {
+                interface,
+                queue,
+                abandoned: 0,
+            },
             Errno::NXIO => Error::LinkGone {
                 interface,
                 queue,

@@ -75,13 +75,16 @@ own_counters! {
     rx_packets,
     /// Their bytes, Ethernet header included, checksum (FCS) not.
     rx_bytes,
-    /// Packets put on the TX ring.
+    /// Packets put on the TX ring. Without a carrier the kernel takes and drops them: they count
+    /// here and in [`tx_completed`](Self::tx_completed), and for the interface as TX dropped.
     tx_packets,
     /// Their bytes.
     tx_bytes,
-    /// Frames that came back on the completion ring.
+    /// Frames that came back on the completion ring: the kernel is done with them, which does not
+    /// say that they left.
     tx_completed,
-    /// Packets that were to be sent and were not, because their queue failed or was closed.
+    /// Packets that were to be sent and were not, because their queue failed or was closed, or
+    /// because the link was down and other packets waited on the TX ring.
     tx_abandoned,
     /// Packets that were to be sent and were not, because they were longer than the interface's
     /// MTU.

@@ -75,7 +75,8 @@ typedef enum rsd_error {
     RSD_EPROG = -16,
     // The bytes are no BTF, or the struct is none of hints.
     RSD_EBTF = -17,
-    // The link is down and takes nothing; it may come up again.
+    // The link is down and takes nothing; it may come up again. What is on the TX ring waits for
+    // that; the text says how many packets of the call were dropped instead.
     RSD_EDOWN = -18,
     // The interface was removed or moved. rsd_port_reopen() opens the one that has its name then.
     RSD_EGONE = -19,
@@ -261,11 +262,12 @@ typedef struct rsd_stats {
     uint64_t rx_packets;
     // Their bytes, from the Ethernet header on.
     uint64_t rx_bytes;
-    // Packets that were put on the TX ring.
+    // Packets that were put on the TX ring. Without a carrier the kernel takes and drops them: they
+    // count here and in tx_completed, and for the interface as TX dropped.
     uint64_t tx_packets;
     // Their bytes.
     uint64_t tx_bytes;
-    // Frames that the kernel gave back after sending.
+    // Frames that the kernel gave back: it is done with them, which does not say that they left.
     uint64_t tx_completed;
     // Packets that were to be sent and were not.
     uint64_t tx_abandoned;
@@ -459,6 +461,9 @@ int rsd_drain(struct rsd_queue *queue,
 
 // The queue's socket, to be waited for with poll() or epoll: readable when packets are there, and then rsd_receive() with a
 // timeout of 0. It stays the library's. What happens to the link it does not show.
+//
+// With EPOLLET call rsd_receive() until it returns 0 and rsd_queue_event() is RSD_EVENT_NONE: a call
+// that returns 0 for an event leaves packets waiting.
 int rsd_queue_fd(struct rsd_queue *queue);
 
 // What happened to the link when rsd_receive() last returned 0: one of enum rsd_event.

@@ -458,7 +458,8 @@ impl Worker<'_> {
         }
         self.counters.add(&tally);
         self.shared.foreign.count(others);
-        but_for_down(finished).map(|_| true)
+        // The supervisor closes the socket of a link that is down. Workers of other links go on.
+        finished.or_else(Error::ignore_link_down).map(|_| true)
     }
 
     /// Sends packets whose host is known by now, and lets go of those that have waited for too long.
@@ -533,7 +534,7 @@ impl Worker<'_> {
             if let Err(error) = lane.queue.flush() {
                 let there = self.left.iter_mut().filter(|Left(lane, ..)| *lane == Some(number));
                 there.for_each(|Left(lane, ..)| *lane = None);
-                done = done.and(but_for_down(Err(error)));
+                done = done.and(error.ignore_link_down());
             }
         }
         let mut tally = Tally::ZERO;
@@ -550,13 +551,5 @@ impl Worker<'_> {
         }
         self.counters.add(&tally);
         done
-    }
-}
-
-/// A link that is down has its socket closed by the supervisor, and with it what was to be sent there; the others' workers go on until then.
-fn but_for_down<T: Default>(done: Result<T, Error>) -> Result<T, Error> {
-    match done {
-        Err(Error::LinkDown { .. }) => Ok(T::default()),
-        done => done,
     }
 }

@@ -45,7 +45,7 @@ impl Queue {
     ///
     /// The frame comes back with the error when it is of another UMEM, shorter than an Ethernet
     /// header, longer than the interface's MTU and that header (up to two VLAN tags do not count),
-    /// or there was no room.
+    /// or there was no room. A veth has room for one tag: it drops a packet of full size with two.
     #[allow(
         clippy::result_large_err,
         reason = "the frame comes back with the reason; a box would allocate on the packet's path"
@@ -257,8 +257,8 @@ impl Queue {
         self.kick_after(sent)
     }
 
-    /// Checks that the burst is not a copy in a child of `fork()`. There it is forgotten: its frames
-    /// and rings are the parent's.
+    /// Checks that the burst is not a copy in a child of `fork()`. There it is forgotten: its
+    /// frames and rings are the parent's.
     #[inline]
     fn own_burst(&mut self) -> Result<(), Error> {
         let checked = self.check_process();
@@ -285,8 +285,8 @@ impl Queue {
     pub(crate) fn settle_on(&mut self, other: &mut Self, fate: Fate) -> Result<u32, Error> {
         self.own_burst()?;
         if let Err(error) = other.takes(&self.bound.umem).and_then(|()| other.ready()) {
-            self.abandon(0, fate);
-            return Err(error);
+            let abandoned = self.abandon(0, fate);
+            return Err(error.with_abandoned(abandoned));
         }
         // Both inboxes have room for a burst; the other one is empty (`ready`).
         std::mem::swap(&mut self.inbox, &mut other.inbox);
@@ -343,7 +343,8 @@ impl Queue {
         self.counters.tx_bytes.add(pushed.bytes);
         let sent = self.unless_refused(&pushed);
         if next < self.inbox.len() {
-            self.abandon(next, open);
+            let abandoned = self.abandon(next, open);
+            result = result.map_err(|error| error.with_abandoned(abandoned));
         }
         self.inbox.clear();
         result.and(sent)
@@ -364,21 +365,24 @@ impl Queue {
         Ok(pushed.packets)
     }
 
-    /// Gives up the packets of the inbox from `next` on.
+    /// Drops the packets of the inbox from `next` on, and returns how many of them were to be sent.
     #[cold]
-    fn abandon(&mut self, next: usize, open: Fate) {
+    fn abandon(&mut self, next: usize, open: Fate) -> u32 {
+        let mut abandoned = 0;
         let pool = &mut self.bound.pair.lock().pool;
         let mut is_head = true;
         for entry in self.inbox.drain(..).skip(next) {
             let fate = if entry.fate() == Fate::Open { open } else { entry.fate() };
             if is_head && (fate == Fate::Send || entry.asks()) {
-                self.counters.tx_abandoned.add(1);
+                abandoned += 1;
             }
             is_head = !entry.more();
             if !entry.is_the_users() {
                 pool.put_buf(&entry.buf);
             }
         }
+        self.counters.tx_abandoned.add(u64::from(abandoned));
+        abandoned
     }
 
     /// Wakes the kernel for the TX ring, as often as that makes progress and something is left.
@@ -480,6 +484,7 @@ impl Queue {
             pending: self.tx_pending()?,
             in_flight: self.in_flight(),
             last: last.to_string(),
+            abandoned: 0,
         })
     }
 
@@ -534,7 +539,7 @@ impl Queue {
             value: bytes.to_string(),
             reason: format!(
                 "{interface} queue {queue} sends up to {} bytes with its MTU of {mtu}, and 4 more for each of two VLAN \
-                 tags: send shorter packets, or raise the MTU: ip link set {interface} mtu {}",
+                 tags (a veth only of one): send shorter packets, or raise the MTU: ip link set dev {interface} mtu {}",
                 mtu + SHORTEST,
                 bytes.saturating_sub(SHORTEST)
             ),

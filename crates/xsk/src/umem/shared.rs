@@ -24,7 +24,7 @@ use crate::wakeup::wake_rx;
 /// The mode is that of the first queue that is opened: the kernel makes all others zero-copy, or all others copy.
 ///
 /// ```no_run
-/// use ringside_xsk::{Interface, Port, SharedUmem, Wait};
+/// use ringside_xsk::{Error, Interface, Port, SharedUmem, Wait};
 ///
 /// let umem = SharedUmem::builder().frames(2048).build()?;
 /// let mut from = Port::builder(Interface::by_name("eth0")?).umem(&umem).open()?;
@@ -32,7 +32,7 @@ use crate::wakeup::wake_rx;
 /// let (from, to) = (from.queues_mut().next().unwrap(), to.queues_mut().next().unwrap());
 /// loop {
 ///     let burst = from.recv(Wait::Spin)?;
-///     burst.send_on(to)?;            // no packet is copied
+///     burst.send_on(to).or_else(Error::ignore_link_down)?; // no packet is copied
 /// }
 /// # Ok::<(), ringside_xsk::Error>(())
 /// ```

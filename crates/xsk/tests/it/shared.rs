@@ -64,6 +64,48 @@ fn packets_cross_two_interfaces_without_a_copy() {
     assert_clean(&right.a);
 }
 
+#[test]
+fn an_error_of_a_link_that_is_down_says_which_packets_wait_and_which_were_dropped() {
+    if !is_root() {
+        return;
+    }
+    let (left, right) = (lab("down-l", 1), lab("down-r", 1));
+    let umem = umem(1024);
+    let mut from = open(&left.b, Path::NativeCopy, |port| {
+        port.umem(&umem).options(QueueOptions::new().frames(256))
+    });
+    let mut to = open(&right.a, Path::NativeCopy, |port| {
+        port.umem(&umem)
+            .options(QueueOptions::new().frames(0).direction(Direction::Transmit))
+    });
+    let mut receiver = open(&right.b, Path::NativeCopy, |port| port);
+    let mut source = sender(&left.a);
+    let ports = [&mut from, &mut to, &mut receiver, &mut source];
+    let [from, to, receiver, source] = ports.map(common::traffic::only);
+    right.a.set_up(false).unwrap();
+    let mut forward = |number| {
+        send_numbers(source, number..number + 1, &left.a, &left.b);
+        let burst = from.recv(Wait::Poll(PATIENCE)).unwrap();
+        assert_eq!(burst.len(), 1);
+        burst.send_on(to).expect_err("down").to_string()
+    };
+    let waits = forward(0);
+    assert!(waits.contains("what is on the TX ring waits"), "{waits}");
+    assert!(!waits.contains("dropped"), "{waits}");
+    let dropped = forward(1);
+    assert!(
+        dropped.contains("1 packet(s) of this call were dropped (tx_abandoned)"),
+        "{dropped}"
+    );
+    assert_eq!((from.counters().tx_abandoned, to.counters().tx_packets), (1, 1));
+    right.a.set_up(true).unwrap();
+    for end in right.ends() {
+        end.wait_ready().unwrap();
+    }
+    to.flush().unwrap();
+    assert_eq!(collect(receiver, 1, PATIENCE), [0], "it waited");
+}
+
 /// Queues of one port on one UMEM: a packet kept on one queue is sent from the other.
 #[test]
 fn a_kept_frame_leaves_by_another_queue() {
