@@ -208,7 +208,7 @@ fn pin_advice(error: &io::Error) -> &'static str {
 fn attach_advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::ResourceBusy => {
-            " (another program is attached: `ip link show` names it, `ip link set DEV xdp off` detaches it unless a \
+            " (another program is attached: `ip link show` names it, `ip link set dev DEV xdp off` detaches it unless a \
              bpf_link of a running process holds it)"
         }
         io::ErrorKind::NotFound => " (there is no such interface in this network namespace)",

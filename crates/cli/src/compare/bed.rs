@@ -344,7 +344,7 @@ impl Side {
             None => look()?,
         };
         if !state.admin_up || !state.carrier {
-            bail!("{name} has no link: switch it on (ip link set {name} up), and see to the cable");
+            bail!("{name} has no link: switch it on (ip link set dev {name} up), and see to the cable");
         }
         Ok(Self {
             mac: MacAddr(state.mac),

@@ -69,7 +69,7 @@ impl Boot<'_> {
         for (at, (_, address, prefix)) in self.nics.iter().enumerate() {
             let (name, log, own) = (interface(at), log(at), own.display());
             script += &format!(
-                "ip addr add {address}/{prefix} dev {name}\nip link set {name} up\n\
+                "ip addr add {address}/{prefix} dev {name}\nip link set dev {name} up\n\
                  {before} {own} serve {name} --listen {address} {behind} >{log} 2>&1 </dev/null &\n"
             );
         }

@@ -462,7 +462,7 @@ fn join(
             let state = own.state()?;
             ensure!(
                 state.admin_up && state.carrier,
-                "{own} is down: switch it on (ip link set {own} up)"
+                "{own} is down: switch it on (ip link set dev {own} up)"
             );
             (here, &own)
         }

@@ -70,7 +70,7 @@ impl Side {
             let name = &self.interface;
             ensure!(
                 state.admin_up && state.carrier,
-                "{name} has no link: switch it on (ip link set {name} up), and see to the cable"
+                "{name} has no link: switch it on (ip link set dev {name} up), and see to the cable"
             );
             let ipv4 = self
                 .interface

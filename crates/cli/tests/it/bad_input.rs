@@ -58,7 +58,7 @@ fn an_interface_that_is_down() {
     for command in five(&lab.b.ipv4) {
         let message = run(&lab.a, &command).refused();
         assert!(
-            message.contains("veth-a is down; bring it up first: ip link set veth-a up"),
+            message.contains("veth-a is down; bring it up first: ip link set dev veth-a up"),
             "{message}"
         );
     }
@@ -274,7 +274,7 @@ fn an_mtu_above_the_frame_size() {
         assert!(
             message.starts_with("ringside: without --multi-buffer: veth-a has MTU")
                 && message.contains("use frames of 4096 bytes, or")
-                && message.contains("lower the MTU: ip link set veth-a mtu 1770"),
+                && message.contains("lower the MTU: ip link set dev veth-a mtu 1770"),
             "{message}"
         );
     }

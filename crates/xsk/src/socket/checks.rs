@@ -18,7 +18,7 @@ pub(crate) fn check_mtu(interface: &Interface, mtu: u32, sizes: Sizes) -> Result
     }
     let room_in_4096 = 4096 - (sizes.geometry.frame_size() - usable);
     let lower = format!(
-        "lower the MTU: ip link set {} mtu {}",
+        "lower the MTU: ip link set dev {} mtu {}",
         interface.name(),
         usable - ETHERNET_AND_TWO_TAGS
     );

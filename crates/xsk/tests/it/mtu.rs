@@ -36,7 +36,7 @@ fn is_refused(result: Result<(), Error>, bytes: usize) {
         "1514 bytes",
         "MTU of 1500",
         &bytes.to_string(),
-        "ip link set veth-a mtu",
+        "ip link set dev veth-a mtu",
     ];
     assert!(parts.iter().all(|part| text.contains(part)), "{text}");
 }

@@ -73,7 +73,7 @@ fn link(nic: &Nic, findings: &mut Findings<'_>) {
                 format!("{name} is down"),
                 "no socket can be bound to it",
             )
-            .mend(format!("ip link set {name} up")),
+            .mend(format!("ip link set dev {name} up")),
         (true, false) => {
             findings.warning(
                 "interface.link",
@@ -192,7 +192,7 @@ fn mtu(nic: &Nic, kernel: &KernelCapabilities, findings: &mut Findings<'_>) {
     if packet <= 2048 - 256 || mtu == 0 {
         return;
     }
-    let lower = format!("ip link set {} mtu 1500", nic.name);
+    let lower = format!("ip link set dev {} mtu 1500", nic.name);
     if packet <= 4096 - 256 && (packet <= ONE_BUFFER || !native) {
         findings
             .note(

@@ -26,7 +26,7 @@ fn a_nic_for_it_is_fine() {
 #[test]
 fn a_link_that_is_down_is_an_error_and_one_without_a_carrier_a_warning() {
     let down = check(|nic| (nic.state.up, nic.state.carrier) = (false, false)).only("interface.link", "error");
-    assert_eq!(down.mend.as_deref(), Some("ip link set eth0 up"));
+    assert_eq!(down.mend.as_deref(), Some("ip link set dev eth0 up"));
     check(|nic| nic.state.carrier = false).only("interface.link", "warning");
 }
 
@@ -128,7 +128,7 @@ fn packets_that_do_not_fit_are_told_by_the_mtu() {
     assert!(refused.why.contains("rx-sg"), "{refused:?}");
     let jumbo = with(9000, all | XdpFeatures::RX_SG).only("interface.mtu", "note");
     assert!(jumbo.why.contains("--multi-buffer"), "{jumbo:?}");
-    assert_eq!(jumbo.mend.as_deref(), Some("ip link set eth0 mtu 1500"));
+    assert_eq!(jumbo.mend.as_deref(), Some("ip link set dev eth0 mtu 1500"));
     // What no driver does the kernel does, in generic mode: that there is no other is another finding.
     let generic = with(9000, XdpFeatures::default());
     generic.finding("interface.mtu", "note");
