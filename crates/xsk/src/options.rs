@@ -358,7 +358,7 @@ impl QueueOptions {
     }
 
     /// Packets that one `sendto()` sends on a copy path (`XDP_MAX_TX_SKB_BUDGET`, Linux 6.17; 32 before).
-    /// Default: the TX ring's size where the kernel has the option.
+    /// 32 to the TX ring's size; default: that size where the kernel has the option.
     #[must_use]
     pub fn tx_budget(mut self, packets: u32) -> Self {
         self.tx_budget = Some(packets);
@@ -493,13 +493,6 @@ impl Sizes {
                 reason: "without a frame that waits nothing is received: take 1 or more".into(),
             });
         }
-        if let Some(budget) = options.tx_budget.filter(|budget| *budget < 32) {
-            return Err(Error::Setting {
-                setting: "tx_budget",
-                value: budget.to_string(),
-                reason: "the kernel takes one from 32 to the TX ring's size".into(),
-            });
-        }
         let mut frames = options.total_frames(path, nic_ring);
         // Who shares a UMEM may have made it for fewer.
         if let Some(shared) = shared
@@ -549,6 +542,16 @@ impl Sizes {
             Direction::Receive => 0,
             _ => ring("tx_ring", options.tx_ring.unwrap_or(256))?,
         };
+        if let Some(budget) = options.tx_budget
+            && tx != 0
+            && !(32..=tx).contains(&budget)
+        {
+            return Err(Error::Setting {
+                setting: "tx_budget",
+                value: budget.to_string(),
+                reason: format!("the kernel takes one from 32 to the TX ring's size, which is {tx} (tx_ring)"),
+            });
+        }
         let completion = match options.direction {
             Direction::Receive => 1,
             _ => ring(

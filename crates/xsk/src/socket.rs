@@ -435,18 +435,14 @@ impl Request<'_> {
     fn set_tx_budget(&self, fd: BorrowedFd<'_>) -> Result<Option<u32>, Error> {
         // The kernel takes 32 up to the TX ring's size.
         // https://elixir.bootlin.com/linux/v6.18/source/net/xdp/xsk.c#L1515
-        let budget = self.options.tx_budget.unwrap_or(self.sizes.tx).min(self.sizes.tx);
+        let budget = self.options.tx_budget.unwrap_or(self.sizes.tx);
         if budget < 32 && self.options.tx_budget.is_none() {
             return Ok(None);
         }
         match sys::set_tx_budget(fd, budget) {
             Ok(()) => Ok(Some(budget)),
             Err(_) if self.options.tx_budget.is_none() => Ok(None),
-            Err(errno) => Err(self.failed(
-                "setsockopt(XDP_MAX_TX_SKB_BUDGET)",
-                errno,
-                "; it needs Linux 6.17, and a value from 32 to the TX ring's size",
-            )),
+            Err(errno) => Err(self.failed("setsockopt(XDP_MAX_TX_SKB_BUDGET)", errno, "; it needs Linux 6.17")),
         }
     }
 

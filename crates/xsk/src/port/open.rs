@@ -101,17 +101,26 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
                 .into(),
         });
     }
-    #[cfg(feature = "attach")]
-    if matches!(program, Program::Ringside(_)) && ![ARPHRD_ETHER, ARPHRD_LOOPBACK].contains(&state.hardware_type) {
-        return Err(Error::Setting {
-            setting: "interface",
-            value: interface.name().to_owned(),
-            reason: format!(
-                "its packets have no Ethernet header (hardware type {}), which Ringside's XDP program reads: use the \
-                 interface below it, or an XDP program of your own",
-                state.hardware_type
+    if ![ARPHRD_ETHER, ARPHRD_LOOPBACK].contains(&state.hardware_type) {
+        let without = match &program {
+            #[cfg(feature = "attach")]
+            Program::Ringside(_) => Some(
+                "which Ringside's XDP program reads: use the interface below it, or an XDP program of \
+                 your own",
             ),
-        });
+            Program::None => Some("with which packets begin that a port sends: use the interface below it"),
+            _ => None,
+        };
+        if let Some(advice) = without {
+            return Err(Error::Setting {
+                setting: "interface",
+                value: interface.name().to_owned(),
+                reason: format!(
+                    "its packets have no Ethernet header (hardware type {}), {advice}",
+                    state.hardware_type
+                ),
+            });
+        }
     }
     #[cfg(feature = "attach")]
     if let Program::Ringside(filter) = &program {
@@ -380,7 +389,5 @@ const BOND: &str = "native XDP of a bond runs on its members, whose packets come
 
 /// Hardware types of interfaces whose packets begin with an Ethernet header.
 /// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/linux/if_arp.h>
-#[cfg(feature = "attach")]
 const ARPHRD_ETHER: u16 = 1;
-#[cfg(feature = "attach")]
 const ARPHRD_LOOPBACK: u16 = 772;

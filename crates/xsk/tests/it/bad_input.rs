@@ -65,6 +65,10 @@ fn values_that_make_no_sense_are_refused_by_name() {
         (|o| o.headroom(500), &["MTU 1500", "frames of 4096 bytes"]),
         (|o| o.tx_budget(16), &["tx_budget = 16", "32 to the TX ring's size"]),
         (
+            |o| o.tx_budget(512),
+            &["tx_budget = 512", "32 to the TX ring's size, which is 256"],
+        ),
+        (
             |o| o.busy_poll(BusyPoll::with_budget(70_000)),
             &["busy_poll budget = 70000", "1 to 65535"],
         ),
@@ -146,7 +150,7 @@ fn interfaces_that_cannot_serve_are_refused() {
     lab.b.set_up(false).unwrap();
     let down = try_open(&lab.b, Path::Generic, |port| port).expect_err("down");
     assert!(matches!(down, Error::InterfaceDown { .. }), "{down}");
-    assert!(down.to_string().contains("ip link set veth-b up"), "{down}");
+    assert!(down.to_string().contains("ip link set dev veth-b up"), "{down}");
     let down = lab
         .b
         .run(|| Queue::builder(&lab.b.interface, 0).open())
@@ -194,7 +198,7 @@ fn an_mtu_above_the_frame_is_refused_with_the_way_out() {
     );
     let text = small.to_string();
     assert!(
-        text.contains("frames of 4096 bytes") && text.contains("ip link set veth-b mtu 1770"),
+        text.contains("frames of 4096 bytes") && text.contains("ip link set dev veth-b mtu 1770"),
         "{text}"
     );
     let lone = lab.b.run(|| Queue::builder(&lab.b.interface, 0).open());
@@ -210,12 +214,31 @@ fn an_mtu_above_the_frame_is_refused_with_the_way_out() {
     let large = try_open(&lab.b, Path::Generic, options(|o| o.frame_size(4096))).expect_err("too large");
     let text = large.to_string();
     assert!(
-        text.contains("ip link set veth-b mtu 3818") && !text.contains("frames of 4096 bytes,"),
+        text.contains("ip link set dev veth-b mtu 3818") && !text.contains("frames of 4096 bytes,"),
         "{text}"
     );
     // Who only sends decides about the length himself.
     drop(open(&lab.b, Path::Copy, options(|o| o.direction(Direction::Transmit))));
     assert_clean(&lab.b);
+}
+
+#[test]
+fn an_interface_without_an_ethernet_header_is_refused_in_both_directions() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("tun", 1);
+    for arguments in ["tuntap add dev tun0 mode tun", "link set dev tun0 up"] {
+        let status = lab.b.ns.command("ip").args(arguments.split(' ')).status();
+        assert!(status.expect("ip: make setup installs it").success(), "{arguments}");
+    }
+    let tun = lab.b.run(|| Interface::by_name("tun0")).expect("just made");
+    for direction in [Direction::Both, Direction::Transmit] {
+        let port = Port::builder(tun.clone()).options(QueueOptions::new().direction(direction));
+        let text = lab.b.run(|| port.open()).expect_err("no Ethernet").to_string();
+        let parts = ["interface = tun0", "no Ethernet header (hardware type 65534)"];
+        assert!(parts.iter().all(|part| text.contains(part)), "{direction:?}: {text}");
+    }
 }
 
 #[test]
