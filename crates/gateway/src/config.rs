@@ -86,6 +86,7 @@
 
 mod fleet;
 mod path;
+mod paths;
 mod reload;
 mod store;
 
@@ -263,12 +264,7 @@ impl Config {
     /// # Errors
     /// [`ConfigError`], with everything that is wrong.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let failed = |problems| ConfigError {
-            path: path.to_owned(),
-            problems,
-        };
-        let text = std::fs::read_to_string(path).map_err(|error| failed(vec![error.to_string()]))?;
-        Self::parse(&text, false).map_err(failed)
+        Self::read_for(path, false)
     }
 
     /// As [`Config::read`], with etcd whatever `store.kind` says: for who brings the truth there, or back.
@@ -276,19 +272,27 @@ impl Config {
     /// # Errors
     /// [`ConfigError`], with everything that is wrong.
     pub fn read_to_migrate(path: &Path) -> Result<Self, ConfigError> {
-        let failed = |problems| ConfigError {
-            path: path.to_owned(),
-            problems,
-        };
-        let text = std::fs::read_to_string(path).map_err(|error| failed(vec![error.to_string()]))?;
-        let config = Self::parse(&text, true).map_err(failed)?;
+        let config = Self::read_for(path, true)?;
         match config.etcd {
             Some(_) => Ok(config),
-            None => Err(failed(vec!["store.etcd: is missing; it says where etcd is".to_owned()])),
+            None => Err(ConfigError {
+                path: path.to_owned(),
+                problems: vec!["store.etcd: is missing; it says where etcd is".to_owned()],
+            }),
         }
     }
 
-    fn parse(text: &str, migrates: bool) -> Result<Self, Vec<String>> {
+    fn read_for(path: &Path, migrates: bool) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|error| vec![error.to_string()]);
+        let read = text.and_then(|text| Self::parse(&text, path, migrates));
+        read.map_err(|problems| ConfigError {
+            path: path.to_owned(),
+            problems,
+        })
+    }
+
+    /// `from`: the file that the text is from.
+    fn parse(text: &str, from: &Path, migrates: bool) -> Result<Self, Vec<String>> {
         let file: File = toml::from_str(text).map_err(|error| vec![explain(text, &error)])?;
         let mut problems = Vec::new();
         let mut check = Check(&mut problems);
@@ -315,6 +319,8 @@ impl Config {
              here; set it to false"
                 .to_owned()
         });
+        check.keep("api.socket", UnixSocket::check(&file.api.socket));
+        check.paths(&file, from);
         let path = file.path.checked(&mut check, limits.connections);
         let stays = path.as_ref().is_some_and(|path| path.pins.is_some());
         let silence = file.store.silence_ms();

@@ -454,7 +454,10 @@ fn failed(path: &Path, action: &'static str, source: rusqlite::Error) -> StoreEr
     }
 }
 
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+/// What follows the store's path in the names of its other files.
+pub(crate) const SUFFIXES: [&str; 5] = ["-wal", "-shm", ".lock", salvage::NEW, salvage::WHOLE];
+
+pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()

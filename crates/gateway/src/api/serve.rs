@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -40,6 +40,23 @@ pub enum ServeError {
         /// What was tried.
         action: &'static str,
         /// What came of it.
+        r#source: io::Error,
+    },
+    /// Something else than a socket is there.
+    #[error("api.socket: {0}")]
+    NotASocket(String),
+    /// Its folder has what no gateway has put there.
+    #[error(
+        "api.socket {path}: the socket is made in the folder {folder}, where something else is \
+         ({source}): \
+             give it another name, or remove that"
+    )]
+    Folder {
+        /// The socket's path.
+        path: PathBuf,
+        /// The folder.
+        folder: PathBuf,
+        /// Why it cannot be removed.
         r#source: io::Error,
     },
     /// Somebody else answers there.
@@ -101,24 +118,93 @@ struct Hidden {
     path: PathBuf,
 }
 
-/// A folder that goes, with what is in it.
+/// The folder that a unix socket is made in, removed with the socket.
 #[derive(Debug)]
 struct Folder(PathBuf);
 
+impl Folder {
+    fn socket(&self) -> PathBuf {
+        self.0.join("socket")
+    }
+
+    /// Removes a folder that a gateway has made. One that holds anything but its socket stays as it
+    /// is.
+    fn remove(&self) -> io::Result<()> {
+        match self.0.symlink_metadata() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Ok(found) if !found.is_dir() => return Err(io::ErrorKind::NotADirectory.into()),
+            _ => {}
+        }
+        let socket = self.socket();
+        for entry in std::fs::read_dir(&self.0)? {
+            let path = entry?.path();
+            if path != socket || !is_socket(&path) {
+                return Err(io::ErrorKind::DirectoryNotEmpty.into());
+            }
+        }
+        if is_socket(&socket) {
+            std::fs::remove_file(socket)?;
+        }
+        std::fs::remove_dir(&self.0)
+    }
+}
+
 impl Drop for Folder {
     fn drop(&mut self) {
-        _ = std::fs::remove_dir_all(&self.0);
+        _ = self.remove();
     }
 }
 
 /// The unix socket's file, which goes with it: the store's lock is held longer, so that it is nobody else's.
 #[derive(Debug)]
-struct SocketFile(PathBuf);
+struct SocketFile {
+    path: PathBuf,
+    /// Device and inode.
+    id: (u64, u64),
+}
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // It may have been removed by whoever stops the gateway.
-        _ = std::fs::remove_file(&self.0);
+        // It may have been removed by whoever stops the gateway, and something else put there.
+        let found = self.path.symlink_metadata();
+        if found.is_ok_and(|found| (found.dev(), found.ino()) == self.id) {
+            _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn is_socket(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket())
+}
+
+impl UnixSocket {
+    /// Returns the folder that a socket at `path` is made in.
+    pub(crate) fn folder(path: &Path) -> PathBuf {
+        let mut name = std::ffi::OsString::from(".");
+        name.push(path.file_name().unwrap_or_default());
+        path.with_file_name(name)
+    }
+
+    /// Checks that nothing but a socket is at `path`, which is replaced.
+    ///
+    /// # Errors
+    /// What is there, and what to do.
+    pub(crate) fn check(path: &Path) -> Result<(), String> {
+        let Ok(found) = path.symlink_metadata() else {
+            return Ok(());
+        };
+        let kind = found.file_type();
+        let kind = match () {
+            () if kind.is_socket() => return Ok(()),
+            () if kind.is_dir() => "a folder",
+            () if kind.is_symlink() => "a symbolic link",
+            () if kind.is_file() => "a file",
+            () => "a device or a FIFO",
+        };
+        let path = path.display();
+        Err(format!(
+            "{path} is {kind}, no socket, and is not replaced: name another path, or remove it"
+        ))
     }
 }
 
@@ -234,17 +320,20 @@ fn hide(socket: &UnixSocket) -> Result<Hidden, ServeError> {
     if !ending::until(|| std::os::unix::net::UnixStream::connect(path).is_err()) {
         return Err(ServeError::InUse { path: path.clone() });
     }
+    UnixSocket::check(path).map_err(ServeError::NotASocket)?;
     let failed = |action| move |source| unix_error(path, action, source);
-    // The name that one that was killed has left behind, too.
-    let mut name = std::ffi::OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    let folder = Folder(path.with_file_name(name));
-    _ = std::fs::remove_dir_all(&folder.0);
+    // A gateway that was killed has left its own behind.
+    let folder = Folder(UnixSocket::folder(path));
+    folder.remove().map_err(|source| ServeError::Folder {
+        path: path.clone(),
+        folder: folder.0.clone(),
+        source,
+    })?;
     std::fs::DirBuilder::new()
         .mode(0o700)
         .create(&folder.0)
         .map_err(failed("making a folder beside it"))?;
-    let made = folder.0.join("socket");
+    let made = folder.socket();
     let listener = tokio::net::UnixListener::bind(&made).map_err(failed("listening"))?;
     let hidden = Hidden {
         listener,
@@ -270,8 +359,14 @@ fn unix_error(path: &Path, action: &'static str, source: io::Error) -> ServeErro
 impl Hidden {
     /// Under its name from now on.
     fn show(self) -> Result<(tokio::net::UnixListener, SocketFile), ServeError> {
-        let moved = std::fs::rename(self.folder.0.join("socket"), &self.path);
-        moved.map_err(|source| unix_error(&self.path, "moving it into place", source))?;
-        Ok((self.listener, SocketFile(self.path)))
+        let Self { listener, folder, path } = self;
+        let failed = |source| unix_error(&path, "moving it into place", source);
+        let made = folder.socket();
+        let found = made.symlink_metadata().map_err(failed)?;
+        // It may have come since the start began.
+        UnixSocket::check(&path).map_err(ServeError::NotASocket)?;
+        std::fs::rename(made, &path).map_err(failed)?;
+        let id = (found.dev(), found.ino());
+        Ok((listener, SocketFile { path, id }))
     }
 }

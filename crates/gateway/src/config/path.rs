@@ -170,6 +170,16 @@ impl Default for PathPart {
 }
 
 impl PathPart {
+    /// Returns the folder of pins.
+    pub(super) fn pins(&self) -> Option<&Path> {
+        self.pins.as_deref()
+    }
+
+    /// Returns the file that the key of notices is read from.
+    pub(super) fn key_file(&self) -> Option<&Path> {
+        self.direct.as_ref()?.key_file.as_deref()
+    }
+
     /// None without an interface.
     pub(super) fn checked(self, check: &mut Check<'_>, connections: u32) -> Option<PathOptions> {
         let allowed = allowed_cpus();

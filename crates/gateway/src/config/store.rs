@@ -97,6 +97,21 @@ impl StorePart {
         self.etcd.as_ref().map(|etcd| etcd.silence_ms)
     }
 
+    /// Returns the files that are read, each with its key.
+    pub(super) fn files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        self.etcd.iter().flat_map(|etcd| {
+            let files = [
+                ("store.etcd.ca", &etcd.ca),
+                ("store.etcd.certificate", &etcd.certificate),
+                ("store.etcd.key", &etcd.key),
+                ("store.etcd.password-file", &etcd.password_file),
+            ];
+            files
+                .into_iter()
+                .filter_map(|(key, file)| Some((key, file.as_deref()?)))
+        })
+    }
+
     /// Where etcd is, if the truth is there. `migrates`: if it may come there.
     pub(super) fn etcd(&self, check: &mut Check<'_>, migrates: bool) -> Option<EtcdOptions> {
         let options = self.etcd.as_ref().and_then(|part| part.options(check));

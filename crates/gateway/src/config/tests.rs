@@ -3,7 +3,7 @@
 use super::*;
 
 fn parse(text: &str) -> Result<Config, Vec<String>> {
-    Config::parse(text, false)
+    Config::parse(text, Path::new("/etc/ringside-gateway.toml"), false)
 }
 
 /// The example at the top of the file, but for the names of this host.
@@ -403,4 +403,52 @@ fn a_member_of_a_fleet_says_where_hosts_send_to() {
     }
     let problems = parse("[fleet]\nname = \"one\"\naddresses = [\"192.0.2.1\"]").unwrap_err();
     assert!(problems.concat().contains("fleet: needs store.etcd"), "{problems:?}");
+}
+
+#[test]
+fn a_path_that_is_written_is_nothing_else() {
+    for (text, said) in [
+        (
+            "[store]\npath = \"/x/store.db\"\n[api]\nsocket = \"/x/store.db\"",
+            "store.path (/x/store.db) and api.socket (/x/store.db) are the same",
+        ),
+        (
+            "[store]\npath = \"/x/store.db\"\n[api]\nsocket = \"/x/../x/store.db.lock\"",
+            "store.path.lock (/x/store.db.lock) and api.socket (/x/store.db.lock)",
+        ),
+        (
+            "[store]\npath = \"/x/.api/store.db\"\n[api]\nsocket = \"/x/api\"",
+            "and the folder that api.socket is made in (/x/.api) are the same, or one is within \
+             the other",
+        ),
+        (
+            "[api]\nsocket = \"/etc/ringside-gateway.toml\"",
+            "api.socket (/etc/ringside-gateway.toml) and the configuration \
+             (/etc/ringside-gateway.toml)",
+        ),
+        (
+            "[store]\npath = \"/x/server.key\"\n[api.tcp]\nlisten = \"127.0.0.1:1\"\nkey = \
+             \"/x/server.key\"",
+            "store.path (/x/server.key) and api.tcp.key (/x/server.key)",
+        ),
+        (
+            "[store]\npath = \"/x/ca.pem\"\n[store.etcd]\nendpoints = \
+             [\"https://192.0.2.1:2379\"]\nca = \"/x/ca.pem\"",
+            "store.path (/x/ca.pem) and store.etcd.ca (/x/ca.pem)",
+        ),
+        (
+            "[store]\npath = \"/x/seal\"\n[path.direct]\nkey-file = \"/x/seal\"",
+            "store.path (/x/seal) and path.direct.key-file (/x/seal)",
+        ),
+        (
+            "[api]\nsocket = \"/sys/fs/bpf/gateway/api\"\n[path]\npins = \"/sys/fs/bpf/gateway\"",
+            "api.socket (/sys/fs/bpf/gateway/api) and path.pins (/sys/fs/bpf/gateway)",
+        ),
+    ] {
+        let problems = parse(text).unwrap_err();
+        assert!(
+            problems.iter().any(|problem| problem.contains(said)),
+            "{text}: {problems:?}"
+        );
+    }
 }

@@ -21,8 +21,8 @@ use crate::model::Working;
 use crate::object::{Group, Neighbor, Port};
 
 /// Behind the file's name: what is being made, and what is to take its place.
-const NEW: &str = ".new";
-const WHOLE: &str = ".whole";
+pub(super) const NEW: &str = ".new";
+pub(super) const WHOLE: &str = ".whole";
 /// What `meta` has besides, and is worth keeping.
 const KEPT: [&str; 2] = ["revision", "clock"];
 

@@ -4,6 +4,7 @@ mod applied;
 mod bulk;
 mod huge_pages;
 mod memory;
+mod sockets;
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixDatagram;
