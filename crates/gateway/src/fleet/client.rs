@@ -10,6 +10,7 @@ use etcd_client::{
 use tonic::transport::channel::Change;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
+use super::clock::Written;
 use super::key::{CLOCK, FLEET, KINDS, Key, MIGRATION, SCHEMA};
 use super::space::{self, Space};
 use super::sync::{Failed, Page, Pages, Pair, Pulse, Timing};
@@ -384,21 +385,15 @@ impl Etcd {
         Ok(!answer.kvs().is_empty())
     }
 
-    /// The fleet's time, in seconds, and in which revision it was written; None and 0: there is none.
-    pub(crate) async fn clock(&self) -> Result<(Option<i64>, u64), Refused> {
+    /// The fleet's time, and in which revision it was written; 0: there is none.
+    pub(crate) async fn clock(&self) -> Result<(Written, u64), Refused> {
         let read = Txn::new().and_then([TxnOp::get(self.name(CLOCK), None)]);
-        let Some(held) = held(&self.transact(read).await?).pop() else {
-            return Ok((None, 0));
-        };
-        let parse = |value: Vec<u8>| std::str::from_utf8(&value).ok()?.parse().ok();
-        let time = match held.value {
-            Some(value) => Some(
-                parse(value)
-                    .ok_or_else(|| Refused::Final(format!("the key {CLOCK} in etcd is no number: delete it")))?,
-            ),
-            None => None,
-        };
-        Ok((time, held.revision))
+        let held = held(&self.transact(read).await?).pop().unwrap_or(Held::NONE);
+        let written = held.value.map_or(Written::Missing, |value| {
+            let time = std::str::from_utf8(&value).ok().and_then(|text| text.parse().ok());
+            time.map_or(Written::Damaged, Written::At)
+        });
+        Ok((written, held.revision))
     }
 
     /// False if it was written since this revision.

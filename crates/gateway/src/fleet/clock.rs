@@ -6,24 +6,74 @@
 //! would forget everything when that jumps ahead, and a late statement would bring back what was deleted.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use super::client::{Etcd, Refused};
+use super::door::Door;
+use super::status::Status;
 use crate::model::{Readers, Steady, now};
 
 /// Nobody writes it down if somebody has since so many seconds.
 const WRITTEN_EVERY: i64 = 30;
+/// The pause between two looks at the key.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// What health says about a key that is no number, if no gateway knows the time.
+pub(crate) const DAMAGED: &str = "the key v1/clock in etcd, the fleet's time, is no number, and no gateway knows the time: nothing can be \
+    deleted, and deleted objects are not forgotten; remove the key (etcdctl del PREFIXv1/clock), \
+    and the next delete writes it";
+
+/// What the key holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Written {
+    /// It is not there.
+    Missing,
+    /// Seconds.
+    At(i64),
+    /// No number.
+    Damaged,
+}
 
 #[derive(Debug)]
 pub(crate) struct Clock {
     readers: Arc<Readers>,
+    status: Arc<Status>,
     /// None: it was not asked for yet.
     known: Mutex<Option<Steady>>,
 }
 
 impl Clock {
-    pub(crate) fn new(readers: Arc<Readers>) -> Self {
+    pub(crate) fn new(readers: Arc<Readers>, status: Arc<Status>) -> Self {
         let known = Mutex::default();
-        Self { readers, known }
+        Self { readers, status, known }
+    }
+
+    /// Learns the time as long as the program runs, so that it is known when somebody damages the
+    /// key; then writes it again.
+    pub(crate) async fn watch(self: Arc<Self>, door: Door) {
+        loop {
+            let looked = match door.etcd().await {
+                Ok(etcd) => self.look(&etcd).await.map_err(Refused::why),
+                Err(why) => Err(why),
+            };
+            if let Err(why) = looked {
+                tracing::debug!(why, "the fleet's time is not known");
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    async fn look(&self, etcd: &Etcd) -> Result<(), Refused> {
+        let (written, _) = etcd.clock().await?;
+        match written {
+            Written::Missing => self.status.set_clock_damaged(false),
+            Written::At(time) => {
+                self.status.set_clock_damaged(false);
+                self.learn(time);
+            }
+            Written::Damaged => _ = self.agree(etcd).await?,
+        }
+        Ok(())
     }
 
     fn known(&self) -> Option<i64> {
@@ -50,21 +100,30 @@ impl Clock {
     /// As [`Clock::now`], and has etcd know it.
     pub(crate) async fn agree(&self, etcd: &Etcd) -> Result<i64, Refused> {
         let (written, revision) = etcd.clock().await?;
-        let now = match (self.known(), written) {
-            (Some(known), written) => known.max(written.unwrap_or(known)),
-            (None, Some(written)) => written,
-            (None, None) => self.first().await,
+        let known = self.known();
+        let is_damaged = written == Written::Damaged;
+        self.status.set_clock_damaged(is_damaged && known.is_none());
+        let now = match (known, written) {
+            (Some(known), Written::At(written)) => known.max(written),
+            (Some(known), _) => known,
+            (None, Written::At(written)) => written,
+            (None, Written::Missing) => self.first().await,
+            (None, Written::Damaged) => return Err(Refused::Final(DAMAGED.to_owned())),
         };
-        if written.is_some_and(|written| now.saturating_sub(written) < WRITTEN_EVERY) {
+        if matches!(written, Written::At(written) if now.saturating_sub(written) < WRITTEN_EVERY) {
             return Ok(self.learn(now));
         }
         if etcd.set_clock(now, revision).await? {
+            if is_damaged {
+                tracing::warn!("the key v1/clock in etcd was no number: the fleet's time is written again");
+            }
             return Ok(self.learn(now));
         }
         // Somebody was faster.
-        let (written, _) = etcd.clock().await?;
-        let now = written.ok_or_else(|| Refused::Lost("the fleet's time is gone again".to_owned()))?;
-        Ok(self.learn(now))
+        match etcd.clock().await? {
+            (Written::At(now), _) => Ok(self.learn(now)),
+            _ => Err(Refused::Lost("the fleet's time is gone again".to_owned())),
+        }
     }
 
     /// Where there is none yet: not before anything that was deleted.

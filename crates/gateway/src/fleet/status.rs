@@ -8,6 +8,7 @@ use ringside_gateway_core::TenantAddress;
 
 use super::backlog::Backlog;
 use super::key::Key;
+use super::clock;
 use super::space::FULL;
 use super::sync::{Barrier, Counts, State};
 
@@ -63,6 +64,8 @@ pub struct Status {
     /// etcd takes nothing.
     full: AtomicBool,
     /// Bytes of etcd's database, at the member that is asked.
+    /// The fleet's time in etcd is no number, and no gateway could write it again.
+    clock_damaged: AtomicBool,
     pub database_bytes: AtomicU64,
     /// Those of them that hold something.
     pub database_used: AtomicU64,
@@ -116,6 +119,7 @@ impl Status {
             news: tokio::sync::Notify::new(),
             full: AtomicBool::new(false),
             database_bytes: zero(),
+            clock_damaged: AtomicBool::new(false),
             database_used: zero(),
             refused: tokio::sync::Notify::new(),
             transactions: zero(),
@@ -219,6 +223,16 @@ impl Status {
     }
 
     /// True while nothing has been known for sure for longer than this.
+    pub(crate) fn set_clock_damaged(&self, is_damaged: bool) {
+        if self.clock_damaged.swap(is_damaged, Ordering::Relaxed) == is_damaged {
+            return;
+        }
+        match is_damaged {
+            true => tracing::error!("{}", clock::DAMAGED),
+            false => tracing::info!("the fleet's time in etcd can be read again"),
+        }
+    }
+
     pub(crate) fn limit_age(&self, limit: Option<Duration>) -> bool {
         let lag = self.lag();
         let is_stale = limit.is_some_and(|limit| lag >= limit);
@@ -271,6 +285,9 @@ impl Status {
             ));
         }
         let damaged = self.damaged.load(Ordering::Relaxed);
+        if self.clock_damaged.load(Ordering::Relaxed) {
+            problems.push(clock::DAMAGED.to_owned());
+        }
         if damaged > 0 {
             let keys = self.damaged_keys();
             let names = keys.iter().take(NAMED).map(|key| format!("{key}: {}", key.objects()));

@@ -69,13 +69,15 @@ impl Model {
         let last_mark = mark.clone();
         let follower = Follower::new(door.clone(), (mark, tally.pages()), Arc::clone(&status), done.clone());
         let (space_door, space_status) = (door.clone(), Arc::clone(&status));
+        let clock = Arc::new(Clock::new(Arc::clone(&readers), Arc::clone(&status)));
+        let clock_door = door.clone();
         let writer = Writer {
             door,
             status: Arc::clone(&status),
             has: [reached_now, copied_now],
             tables: done,
             known: Arc::clone(&tables),
-            clock: Arc::new(Clock::new(Arc::clone(&readers))),
+            clock: Arc::clone(&clock),
             readers: Arc::clone(&readers),
             options,
             commit: timings.commit.clone(),
@@ -99,8 +101,10 @@ impl Model {
         let followed = spawn("etcd", move || {
             runtime.block_on(async {
                 let space = tokio::spawn(space::watch(space_door, space_status));
+                let clock = tokio::spawn(clock.watch(clock_door));
                 writer.run(queue).await;
                 space.abort();
+                clock.abort();
                 drop(stop);
             });
             // It has timers of this runtime, and is to end before them.

@@ -112,3 +112,43 @@ fn an_object_that_is_put_mends_its_damaged_key() {
         "what was deleted is remembered: {older}"
     );
 }
+
+/// The fleet's time: a gateway that knows it writes it again; where none does, somebody has to
+/// remove the key.
+#[test]
+fn a_damaged_clock_is_written_again_or_named() {
+    let etcd = Etcd::start();
+    let mut one = gateway(&etcd);
+    let clock = "/ringside/gateway/v1/clock";
+    let time = || etcd.ctl(&["get", clock, "--print-value-only"]).trim().parse::<i64>();
+    apply(
+        &one,
+        "neighbors:\n  - {vni: 42, ip: 10.0.0.1, mac: \"02:00:00:00:00:07\", host: {ip: \
+         192.0.2.1}}\n",
+    );
+    one.ok(&["delete", "neighbor", "42", "10.0.0.1"]);
+    let before = time().unwrap();
+    etcd.ctl(&["put", clock, "damaged"]);
+    one.wait("the time", |_| time().is_ok());
+    assert!(
+        (before..before + 120).contains(&time().unwrap()),
+        "{before}: {:?}",
+        time()
+    );
+    // One that has just started does not know it.
+    let folder = one.stop();
+    etcd.ctl(&["put", clock, "damaged"]);
+    let mut one = Daemon::start_in(folder);
+    one.wait("its complaint", |one| one.health().contains("the key v1/clock in etcd"));
+    assert!(one.log().contains("the key v1/clock in etcd"), "{}", one.log());
+    apply(
+        &one,
+        "neighbors:\n  - {vni: 42, ip: 10.0.0.2, mac: \"02:00:00:00:00:07\", host: {ip: \
+         192.0.2.1}}\n",
+    );
+    let said = one.fails(&["delete", "neighbor", "42", "10.0.0.2"]);
+    assert!(said.contains("etcdctl del"), "{said}");
+    etcd.ctl(&["del", clock]);
+    one.ok(&["delete", "neighbor", "42", "10.0.0.2"]);
+    one.wait("health", |one| one.ctl(&["health"]).status.success());
+}
