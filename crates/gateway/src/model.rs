@@ -269,6 +269,8 @@ pub struct Repaired {
     pub missing: Vec<String>,
     /// Addresses without a port, which might do nothing until now.
     pub opened: usize,
+    /// Keys of etcd that were written again.
+    pub keys_written: usize,
 }
 
 /// Changes that wait for the writer, or were made.

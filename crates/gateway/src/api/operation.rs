@@ -243,6 +243,7 @@ impl OperationService for Api {
         Ok(Response::new(proto::SetRepairedResponse {
             missing: repaired.missing,
             opened: size(repaired.opened),
+            keys_written: size(repaired.keys_written),
         }))
     }
 }

@@ -41,13 +41,22 @@ pub(super) async fn drain(channel: Channel, args: &DrainArgs) -> Result<()> {
 pub(super) async fn repaired(channel: Channel, json: bool) -> Result<()> {
     let request = proto::SetRepairedRequest {};
     let answer = OperationServiceClient::new(channel).set_repaired(request).await;
-    let proto::SetRepairedResponse { missing, opened } = answer.map_err(|status| refused(&status))?.into_inner();
+    let answer = answer.map_err(|status| refused(&status))?.into_inner();
+    let proto::SetRepairedResponse {
+        missing,
+        opened,
+        keys_written,
+    } = answer;
     if json {
-        return show::json(&json!({ "missing": missing, "opened": opened }), false);
+        let answer = json!({ "missing": missing, "opened": opened, "keys-written": keys_written });
+        return show::json(&answer, false);
     }
     show::print(&match missing.is_empty() {
         true => "nothing was missing".to_owned(),
-        false => format!("noted; addresses without a port, which may do anything from now on: {opened}"),
+        false => format!(
+            "noted; addresses without a port, which may do anything from now on: {opened}; \
+             keys of etcd that are written again: {keys_written}"
+        ),
     })
 }
 

@@ -1,5 +1,6 @@
 //! How a gateway fares with its fleet's state: for health, metrics, and who wants to change something.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -284,10 +285,10 @@ impl Status {
                  store.etcd.forward-stale-seconds"
             ));
         }
-        let damaged = self.damaged.load(Ordering::Relaxed);
         if self.clock_damaged.load(Ordering::Relaxed) {
             problems.push(clock::DAMAGED.to_owned());
         }
+        let damaged = self.damaged.load(Ordering::Relaxed);
         if damaged > 0 {
             let keys = self.damaged_keys();
             let names = keys.iter().take(NAMED).map(|key| format!("{key}: {}", key.objects()));
@@ -361,13 +362,7 @@ impl Status {
     }
 
     /// Takes notice of how it fares, and logs what is news.
-    pub(crate) fn set(
-        &self,
-        state: State,
-        known: u64,
-        counts: Counts,
-        (damaged, newer): (impl ExactSizeIterator<Item = Key>, usize),
-    ) {
+    pub(crate) fn set(&self, state: State, known: u64, counts: Counts, (damaged, newer): (&BTreeSet<Key>, usize)) {
         let stored = [
             (&self.known, known),
             (&self.resumed, counts.resumed),
@@ -378,12 +373,12 @@ impl Status {
         for (place, value) in stored {
             place.store(value, Ordering::Relaxed);
         }
-        let count = damaged.len() as u64;
-        if self.damaged.swap(count, Ordering::Relaxed) != count {
-            let mut keys: Vec<Key> = damaged.collect();
-            keys.sort_unstable();
-            *self.damaged_keys.lock().unwrap_or_else(PoisonError::into_inner) = keys;
+        self.damaged.store(damaged.len() as u64, Ordering::Relaxed);
+        let mut keys = self.damaged_keys.lock().unwrap_or_else(PoisonError::into_inner);
+        if !keys.iter().eq(damaged) {
+            *keys = damaged.iter().copied().collect();
         }
+        drop(keys);
         let mut known_as = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (before, well) = &mut *known_as;
         if *before == State::Following {
@@ -441,10 +436,22 @@ mod tests {
         assert!(status.lag() >= 10 * SECOND + SECOND / 10);
     }
 
+    /// As where one is put right and another one is damaged in one transaction.
+    #[test]
+    fn other_damaged_keys_are_known_though_they_are_as_many() {
+        let status = Status::new(SECOND);
+        for id in [1, 2] {
+            let damaged = BTreeSet::from([Key::Group(ringside_gateway_core::policy::GroupId(id))]);
+            status.set(State::Following, 1, Counts::default(), (&damaged, 0));
+            assert_eq!(status.damaged_keys(), damaged.into_iter().collect::<Vec<_>>());
+            assert!(status.problems().concat().contains(&format!("security group {id})")));
+        }
+    }
+
     #[test]
     fn who_stays_behind_takes_no_change_and_says_so() {
         let status = Status::new(10 * SECOND);
-        let set = |state| status.set(state, 1, Counts::default(), (std::iter::empty::<Key>(), 0));
+        let set = |state| status.set(state, 1, Counts::default(), (&BTreeSet::new(), 0));
         let age = || {
             let mut state = status.state.lock().unwrap();
             state.1 = state.1.checked_sub(20 * SECOND).unwrap();

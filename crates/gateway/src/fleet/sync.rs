@@ -16,7 +16,7 @@
 //! A progress notification is taken for a sign of life and never for a place to go on from: etcd before 3.4.25 and 3.5.8 may
 //! send one ahead of events that it has yet to send (<https://github.com/etcd-io/etcd/issues/15220>).
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::time::Duration;
 
 use super::chance::Chance;
@@ -93,7 +93,7 @@ pub struct Sync {
     began: Duration,
     next: VecDeque<Next>,
     counts: Counts,
-    damaged: HashSet<Key>,
+    damaged: BTreeSet<Key>,
     /// Those that only a newer program can read.
     newer: HashSet<Key>,
 }
@@ -119,7 +119,7 @@ impl Sync {
             began: now,
             next: VecDeque::new(),
             counts: Counts::default(),
-            damaged: HashSet::new(),
+            damaged: BTreeSet::new(),
             newer: HashSet::new(),
         };
         sync.with_pages(0)
@@ -186,8 +186,8 @@ impl Sync {
     }
 
     /// Keys whose values cannot be read.
-    pub fn damaged(&self) -> impl ExactSizeIterator<Item = Key> {
-        self.damaged.iter().copied()
+    pub const fn damaged(&self) -> &BTreeSet<Key> {
+        &self.damaged
     }
 
     /// Keys whose values were written by a newer program.
@@ -513,12 +513,17 @@ impl Sync {
                 Err(reason) => {
                     self.counts.damaged += 1;
                     let is_newer = pair.value.as_deref().is_some_and(|value| value::is_newer(key, value));
-                    let (of, other) = match is_newer {
-                        true => (&mut self.newer, &mut self.damaged),
-                        false => (&mut self.damaged, &mut self.newer),
+                    let is_news = match is_newer {
+                        true => {
+                            self.damaged.remove(&key);
+                            self.newer.insert(key)
+                        }
+                        false => {
+                            self.newer.remove(&key);
+                            self.damaged.insert(key)
+                        }
                     };
-                    other.remove(&key);
-                    if of.insert(key) {
+                    if is_news {
                         // Health names the key, which says where a tenant is.
                         let (kind, revision) = (key.kind(), pair.revision);
                         tracing::error!(

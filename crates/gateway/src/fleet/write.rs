@@ -85,6 +85,8 @@ struct Made {
     outcomes: Vec<((usize, usize), Outcome)>,
     /// With which the tables have all of it.
     revision: u64,
+    /// Keys that were written.
+    written: usize,
 }
 
 impl Writer {
@@ -146,13 +148,18 @@ impl Writer {
         let said: Vec<Said> = keys.iter().map(|key| (*key, Vec::new())).collect();
         let made = self.write_kind(&Arc::default(), said, Instant::now() + patience).await;
         let made: Result<Vec<Made>, _> = made.into_iter().map(|(_, made)| made).collect();
-        let revision = made?.iter().map(|made| made.revision).max().unwrap_or(0);
+        let made = made?;
+        let revision = made.iter().map(|made| made.revision).max().unwrap_or(0);
         let has_it = self.has[0].wait_for(|reached| *reached >= revision);
         // Health shows what is left.
         _ = tokio::time::timeout(patience, has_it).await;
         let name = |key: &Key| format!("the key {key} could not be read: {}", key.objects());
         let missing = keys.iter().map(name).collect();
-        Ok(Repaired { missing, opened: 0 })
+        Ok(Repaired {
+            missing,
+            opened: 0,
+            keys_written: made.iter().map(|made| made.written).sum(),
+        })
     }
 
     /// Puts ports back whose keys somebody has removed past all gateways: a gateway that has never
@@ -366,6 +373,7 @@ impl Part {
         let mut made = Made {
             outcomes: Vec::new(),
             revision: 0,
+            written: 0,
         };
         // As many keys at a time as their values allow.
         let (mut from, mut repaired) = (0, BTreeSet::new());
@@ -380,7 +388,8 @@ impl Part {
                     continue;
                 }
             };
-            let is_write = steps.iter().any(|step| step.write.is_some());
+            let writes = steps.iter().filter(|step| step.write.is_some()).count();
+            let is_write = writes > 0;
             let committed = etcd.commit(&steps).await;
             // One that is refused, or met another's, was not made.
             if matches!(committed, Ok(Committed::Yes(_)) | Err(Refused::Lost(_))) {
@@ -393,6 +402,7 @@ impl Part {
                     let known = steps.iter().map(|step| step.revision).max().unwrap_or(0);
                     made.revision = made.revision.max(if is_write { revision } else { known });
                     made.outcomes.extend(outcomes);
+                    made.written += writes;
                     from += steps.len();
                 }
                 Committed::No(now) => {

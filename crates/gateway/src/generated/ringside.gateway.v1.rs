@@ -2114,6 +2114,9 @@ pub struct SetRepairedResponse {
     /// Addresses without a port that might do nothing until now, and may do anything from now on.
     #[prost(uint64, tag = "2")]
     pub opened: u64,
+    /// Of a gateway of a fleet: keys of etcd that could not be read, and were written again.
+    #[prost(uint64, tag = "3")]
+    pub keys_written: u64,
 }
 /// Asks for packets: all of them, unless something is said.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

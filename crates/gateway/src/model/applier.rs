@@ -223,7 +223,11 @@ impl Applier {
             Done::Repaired { missing, answer } => {
                 let opened = self.book.open();
                 // Who asked and went away does not need to know.
-                _ = answer.send(Ok(Repaired { missing, opened }));
+                _ = answer.send(Ok(Repaired {
+                    missing,
+                    opened,
+                    keys_written: 0,
+                }));
             }
             Done::Forgotten(before) => self.book.forget(before),
             Done::Tick(answers) => {

@@ -82,7 +82,10 @@ fn an_object_that_is_put_mends_its_damaged_key() {
             }
             "port" => _ = two.ok(&["put", "port", "42", "10.0.0.1", "--groups", "1,2"]),
             // It differs in nothing: `apply` has nothing to say.
-            _ => assert!(two.ok(&["repaired"]).contains("noted")),
+            _ => {
+                let said = two.ok(&["repaired"]);
+                assert!(said.contains("that are written again: 1"), "{said}");
+            }
         }
         for gateway in [&mut one, &mut two] {
             gateway.wait("health", |gateway| gateway.ctl(&["health"]).status.success());
