@@ -212,7 +212,7 @@ impl Registry {
     pub(crate) fn propose(&mut self, proposer: MemberId, proposal: &Proposal) -> (Outcome, Vec<Moved>) {
         let holds = self.map.as_ref().map_or(0, |map| map.revision) == proposal.revision
             && (proposal.present.iter()).all(|(id, revision)| self.revision_of(*id) == *revision)
-            && proposal.absent.iter().all(|id| !self.has(*id));
+            && proposal.absent.iter().all(|(id, _)| !self.has(*id));
         if proposal.present.len() + proposal.absent.len() > 127 {
             broken("a transaction compares more than etcd takes");
         }

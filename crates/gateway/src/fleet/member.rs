@@ -57,6 +57,8 @@ pub struct Known {
     pub map: Arc<Map>,
     /// Why etcd's map cannot be read.
     pub damage: Option<String>,
+    /// Shards that have been without a gateway for longer than it takes to give them one.
+    pub orphans: usize,
     /// It drains, and nothing is left to it.
     pub is_drained: bool,
     /// What was done so far.
@@ -85,9 +87,32 @@ impl Known {
 
     /// What needs attention, for people.
     #[must_use]
-    pub fn problem(&self) -> Option<String> {
+    pub fn problems(&self) -> Vec<String> {
+        self.own_problem().into_iter().chain(self.orphans_problem()).collect()
+    }
+
+    fn orphans_problem(&self) -> Option<String> {
+        // Others may know better.
+        (self.orphans > 0 && self.is_followed()).then(|| {
+            format!(
+                "{} shards have no gateway that lives, and none takes them: hosts do not find the \
+                 way to their networks; start a gateway \
+                 of the fleet, or look what stands in the way of those that run (`ringside \
+                 gateway fleet`)",
+                self.orphans
+            )
+        })
+    }
+
+    fn own_problem(&self) -> Option<String> {
         let owned = self.shards_of(self.me);
         match &self.membership {
+            Membership::Member if self.record.cut_off && owned == 0 => Some(
+                "no interface of this gateway has a link: other gateways have its shards; it gets \
+                 them back when a link has been there \
+                 for a while"
+                    .to_owned(),
+            ),
             Membership::Member if self.record.cut_off => Some(format!(
                 "no interface of this gateway has a link: of its shards {owned} are left to it, for want of another gateway that is synced; it gets \
                  them back when a link has been there for a while"
@@ -264,6 +289,7 @@ fn known(shards: &Shards, now: Duration) -> Known {
         peers: Arc::new(view.peers().map(|(id, peer)| (id, peer.clone())).collect()),
         map: Arc::new(view.map().clone()),
         damage: view.damage().map(str::to_owned),
+        orphans: shards.orphans(now),
         is_drained: shards.is_drained(),
         counts: shards.counts(),
     }
@@ -360,7 +386,7 @@ impl Driver {
                 return false;
             }
             log(before, &news);
-            self.status.set_member(news.problem());
+            self.status.set_member(news.problems());
             // What is nobody's is no other's.
             self.baggage
                 .own(|shard| news.map.owner(shard).is_none_or(|owner| owner == news.me));
@@ -497,6 +523,11 @@ fn log(before: &Known, now: &Known) {
     match (before.record.cut_off, now.record.cut_off) {
         (false, true) => tracing::error!("no interface has a link: others are to have this gateway's shards"),
         (true, false) => tracing::info!("there is a link again: this gateway takes its shards back"),
+        _ => {}
+    }
+    match (before.orphans, now.orphans) {
+        (0, 1..) => tracing::error!(shards = now.orphans, "shards have no gateway that lives"),
+        (1.., 0) => tracing::info!("all shards have a gateway again"),
         _ => {}
     }
     let (owned, had) = (now.shards_of(now.me), before.shards_of(before.me));

@@ -43,6 +43,9 @@ pub use terms::{
 };
 pub use view::{Peer, View};
 
+/// For how long shards may be without an owner that lives before that is a problem.
+const ORPHANED: Duration = Duration::from_secs(3);
+
 /// A question that is asked now and then, one at a time.
 #[derive(Debug, Default)]
 struct Ask {
@@ -118,8 +121,10 @@ pub struct Shards {
     bare: BTreeSet<MemberId>,
     giving: Option<Giving>,
     turn: Turn,
-    /// Since when shards are without an owner that lives.
+    /// Since when shards are without an owner that lives, and this member is to look after them.
     orphaned: Option<Duration>,
+    /// Since when there are shards without an owner that lives.
+    has_orphans: Option<Duration>,
     actions: VecDeque<Action>,
     counts: Counts,
 }
@@ -157,6 +162,7 @@ impl Shards {
             giving: None,
             turn: Turn::default(),
             orphaned: None,
+            has_orphans: None,
             actions: VecDeque::new(),
             counts: Counts::default(),
         }
@@ -276,7 +282,17 @@ impl Shards {
         self.actions.pop_front()
     }
 
+    /// Number of shards that have been without an owner that lives for longer than it takes to give
+    /// them one.
+    #[must_use]
+    pub fn orphans(&self, now: Duration) -> usize {
+        let is_long = self.has_orphans.is_some_and(|since| now >= since + ORPHANED);
+        if is_long { self.view.orphans() } else { 0 }
+    }
+
     fn think(&mut self, now: Duration) {
+        let has_orphans = self.has_view && self.view.has_orphans();
+        self.has_orphans = has_orphans.then(|| self.has_orphans.unwrap_or(now));
         self.look_at_link(now);
         if self.list.is_due(now) {
             self.list.begin(now);
@@ -309,7 +325,8 @@ impl Shards {
             self.register.begin(now);
             let expected = match (&self.own, self.was_member) {
                 (Some((revision, ..)), _) => Some(*revision),
-                (None, true) => Some(0),
+                // Unless somebody has overwritten it.
+                (None, true) => Some(self.view.revision_of_absent(self.id)),
                 // Whoever had it before this run is gone, or goes.
                 (None, false) => None,
             };

@@ -59,14 +59,14 @@ pub struct Status {
     /// [`Status::lag`] is more than the operator allows.
     stale: AtomicBool,
     /// What needs attention of the part that this gateway takes in its fleet.
-    member: Mutex<Option<String>>,
+    member: Mutex<Vec<String>>,
     /// A word when the state has changed.
     pub(crate) news: tokio::sync::Notify,
     /// etcd takes nothing.
     full: AtomicBool,
-    /// Bytes of etcd's database, at the member that is asked.
     /// The fleet's time in etcd is no number, and no gateway could write it again.
     clock_damaged: AtomicBool,
+    /// Bytes of etcd's database, at the member that is asked.
     pub database_bytes: AtomicU64,
     /// Those of them that hold something.
     pub database_used: AtomicU64,
@@ -116,7 +116,7 @@ impl Status {
             restored: zero(),
             complete: zero(),
             stale: AtomicBool::new(false),
-            member: Mutex::new(None),
+            member: Mutex::default(),
             news: tokio::sync::Notify::new(),
             full: AtomicBool::new(false),
             database_bytes: zero(),
@@ -357,8 +357,8 @@ impl Status {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner).0
     }
 
-    pub(crate) fn set_member(&self, problem: Option<String>) {
-        *self.member.lock().unwrap_or_else(PoisonError::into_inner) = problem;
+    pub(crate) fn set_member(&self, problems: Vec<String>) {
+        *self.member.lock().unwrap_or_else(PoisonError::into_inner) = problems;
     }
 
     /// Takes notice of how it fares, and logs what is news.

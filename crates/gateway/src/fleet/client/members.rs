@@ -141,7 +141,7 @@ impl Etcd {
         let name = self.name(SHARD_MAP);
         let is = |key: String, revision: u64| Compare::mod_revision(key, CompareOp::Equal, revision.cast_signed());
         let present = proposal.present.iter().map(|(id, revision)| (*id, *revision));
-        let absent = proposal.absent.iter().map(|id| (*id, 0));
+        let absent = proposal.absent.iter().copied();
         let members = present
             .chain(absent)
             .map(|(id, revision)| is(self.name(gateway(id)), revision));

@@ -30,7 +30,8 @@ impl Shards {
                 wait += self.chance.up_to(self.timing.stagger * RANKS);
             }
             // Those who live are there again by then, and nothing has to move.
-            if self.view.are_most_gone() || self.robbed.is_some_and(|robbed| now < robbed + self.timing.lease) {
+            let may_be_back = self.view.are_most_gone() || self.view.is_an_owner_overwritten();
+            if may_be_back || self.robbed.is_some_and(|robbed| now < robbed + self.timing.lease) {
                 wait += self.timing.back();
             }
             self.propose.next = self.propose.next.max(now + wait);
@@ -54,17 +55,17 @@ impl Shards {
     pub(super) fn propose(&mut self, now: Duration, mut moves: Vec<Move>, bare: BTreeSet<MemberId>) {
         let Some((own, ..)) = self.own else { return };
         let mut present = vec![(self.id, own)];
-        let mut absent: Vec<MemberId> = Vec::new();
+        let mut absent: Vec<(MemberId, u64)> = Vec::new();
         moves.retain(|one| {
             let loser = one.from.filter(|_| one.is_urgent);
-            let is_new = |id: &MemberId| !absent.contains(id);
+            let is_new = |id: &MemberId| absent.iter().all(|(known, _)| known != id);
             let gains = (self.view.peer(one.to)).filter(|_| present.iter().all(|(id, _)| *id != one.to));
             let loses = loser.filter(is_new);
             if present.len() + absent.len() + 2 > NAMED && (gains.is_some() || loses.is_some()) {
                 return false;
             }
             present.extend(gains.map(|peer| (one.to, peer.revision)));
-            absent.extend(loses);
+            absent.extend(loses.map(|id| (id, self.view.revision_of_absent(id))));
             true
         });
         let mut map = self.view.map().clone();

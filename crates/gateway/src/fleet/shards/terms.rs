@@ -106,8 +106,9 @@ pub struct Proposal {
     pub map: Vec<u8>,
     /// Members whose keys were changed last at these revisions: who proposes it, and who gets something.
     pub present: Vec<(MemberId, u64)>,
-    /// Members that have no key: who loses something without having given it away.
-    pub absent: Vec<MemberId>,
+    /// Who loses something without having given it away: members that have no key (0), or whose
+    /// keys, changed last at these revisions, say nothing of a member.
+    pub absent: Vec<(MemberId, u64)>,
 }
 
 /// A member's key, as etcd tells it.

@@ -435,6 +435,72 @@ fn who_was_stopped_takes_nothing_back_by_itself() {
 }
 
 #[test]
+fn a_key_that_somebody_overwrites_is_written_again_or_its_shards_are_taken() {
+    for is_killed in [false, true] {
+        for is_record in [false, true] {
+            let mut world = fleet(23, &[1, 1, 1]);
+            let (id, moved) = (world.id(1), world.etcd.moved);
+            let value = match is_record {
+                true => world.etcd.record(id).unwrap().encode(),
+                false => b"damaged".to_vec(),
+            };
+            if is_killed {
+                world.kill(1);
+            }
+            world.etcd.overwrite(id, &value);
+            world.run(milliseconds(500));
+            world.run_until(LONG, is_settled);
+            match is_killed {
+                true => assert_eq!(world.etcd.map().count(id), 0),
+                false => assert_eq!(
+                    world.etcd.moved, moved,
+                    "it was there again before anybody took its shards"
+                ),
+            }
+        }
+    }
+}
+
+#[test]
+fn shards_that_nobody_takes_are_counted() {
+    let mut shards = Shards::new(record(0, 1), timing(), 1);
+    let me = shards.id();
+    // One is another's, which is gone. What is proposed is never answered.
+    let mut map = Map::default();
+    Shard::all().for_each(|shard| map.set(shard, me));
+    let one = Shard::all().next().unwrap();
+    map.set(one, record(1, 1).id());
+    let entry = |map: &Map, revision| MapEntry {
+        value: Some(map.encode()),
+        revision,
+    };
+    let own = Entry {
+        id: me,
+        value: Some(record(0, 1).encode()),
+        revision: 1,
+        lease: 7,
+    };
+    let listed = Listed {
+        revision: 2,
+        members: vec![own],
+        map: Some(entry(&map, 2)),
+    };
+    let mut orphans = |at, input: Option<Input>| {
+        input
+            .into_iter()
+            .for_each(|input| shards.handle(milliseconds(at), input));
+        while shards.poll(milliseconds(at)).is_some() {}
+        shards.orphans(milliseconds(at))
+    };
+    assert_eq!(orphans(0, Some(Input::Listed(Ok(listed)))), 0);
+    assert_eq!(orphans(2900, None), 0, "not at once");
+    assert_eq!(orphans(3000, None), 1);
+    map.set(one, me);
+    let changed = Changed::Map(entry(&map, 3));
+    assert_eq!(orphans(3100, Some(Input::Changed(vec![changed]))), 0);
+}
+
+#[test]
 fn three_members_of_etcd_may_be_asked_before_the_lease_is_over() {
     for seconds in [1, 2, 3, 5, 300] {
         let lease = Duration::from_secs(seconds);

@@ -23,6 +23,9 @@ pub struct Peer {
 #[derive(Debug)]
 pub struct View {
     peers: BTreeMap<MemberId, Peer>,
+    /// Keys that somebody has overwritten, and when they were changed last: they say nothing of a
+    /// member, and go with no lease.
+    overwritten: BTreeMap<MemberId, u64>,
     planner: Planner,
     map: Map,
     /// When the map was changed last; 0: there is none.
@@ -46,6 +49,7 @@ impl View {
             has_orphans: true,
             is_looked_at: false,
             peers: BTreeMap::new(),
+            overwritten: BTreeMap::new(),
             planner: Planner::new(),
             map: Map::default(),
             map_revision: 0,
@@ -62,6 +66,11 @@ impl View {
     #[must_use]
     pub fn peer(&self, id: MemberId) -> Option<&Peer> {
         self.peers.get(&id)
+    }
+
+    /// When the key of a member that is none was changed last; 0: it is not there.
+    pub(super) fn revision_of_absent(&self, id: MemberId) -> u64 {
+        self.overwritten.get(&id).copied().unwrap_or(0)
     }
 
     /// Who owns what.
@@ -97,6 +106,18 @@ impl View {
         let owners: BTreeSet<MemberId> = self.map.iter().filter_map(|(_, owner)| owner).collect();
         let gone = owners.iter().filter(|owner| !self.peers.contains_key(owner)).count();
         gone > 1 && 2 * gone >= owners.len()
+    }
+
+    /// The key of an owner of shards was overwritten: if that gateway lives it writes it again.
+    pub(super) fn is_an_owner_overwritten(&self) -> bool {
+        let is_owner = |id| self.map.iter().any(|(_, owner)| owner == Some(id));
+        self.overwritten.keys().copied().any(is_owner)
+    }
+
+    /// Number of shards whose owner is gone, or that have none.
+    pub(super) fn orphans(&self) -> usize {
+        let is_gone = |owner: Option<MemberId>| owner.is_none_or(|owner| !self.peers.contains_key(&owner));
+        self.map.iter().filter(|(_, owner)| is_gone(*owner)).count()
     }
 
     /// Shards of this member's that are to be others'.
@@ -143,8 +164,10 @@ impl View {
     pub(super) fn list(&mut self, listed: Listed) {
         let there: BTreeSet<MemberId> = listed.members.iter().map(|entry| entry.id).collect();
         // One that has come since then is known by its own answer.
-        let gone = |(id, peer): &(&MemberId, &Peer)| peer.revision <= listed.revision && !there.contains(id);
-        let gone: Vec<MemberId> = self.peers.iter().filter(gone).map(|(id, _)| *id).collect();
+        let known = self.peers.iter().map(|(id, peer)| (*id, peer.revision));
+        let known = known.chain(self.overwritten.iter().map(|(id, revision)| (*id, *revision)));
+        let gone = known.filter(|(id, revision)| *revision <= listed.revision && !there.contains(id));
+        let gone: Vec<MemberId> = gone.map(|(id, _)| id).collect();
         gone.into_iter().for_each(|id| self.remove(id));
         listed.members.into_iter().for_each(|entry| self.enter(entry));
         match listed.map {
@@ -165,19 +188,23 @@ impl View {
         self.refresh();
     }
 
-    /// What cannot be read is no member: nobody could be sent to it.
+    /// What cannot be read is no member: nobody could be sent to it. Nor is what goes with no
+    /// lease: it would stay when its gateway is gone.
     fn enter(&mut self, entry: Entry) {
-        if self
-            .peers
-            .get(&entry.id)
-            .is_some_and(|known| known.revision > entry.revision)
-        {
+        let known = self.peers.get(&entry.id).map(|peer| peer.revision);
+        if known.unwrap_or(0).max(self.revision_of_absent(entry.id)) > entry.revision {
             return;
         }
-        let record = entry.value.and_then(|value| Record::decode(&value).ok());
-        let Some(record) = record.filter(|record| record.id() == entry.id) else {
+        let Some(value) = entry.value else {
             return self.remove(entry.id);
         };
+        let record = Record::decode(&value).ok();
+        let Some(record) = record.filter(|record| record.id() == entry.id && entry.lease != 0) else {
+            self.remove(entry.id);
+            self.overwritten.insert(entry.id, entry.revision);
+            return;
+        };
+        self.overwritten.remove(&entry.id);
         self.planner.put(record.member());
         let peer = Peer {
             record,
@@ -189,6 +216,7 @@ impl View {
 
     fn remove(&mut self, id: MemberId) {
         self.planner.remove(id);
+        self.overwritten.remove(&id);
         self.is_looked_at &= self.peers.remove(&id).is_none();
     }
 

@@ -4,6 +4,8 @@ use super::Etcd;
 use super::basics::sees;
 use super::common::daemon::Daemon;
 use super::common::etcd::gateway;
+use super::members::{member, shares};
+use ringside_gateway::fleet::shards::{Record, record};
 
 fn apply(gateway: &Daemon, text: &str) {
     let file = gateway.folder.join("objects.yaml");
@@ -154,4 +156,34 @@ fn a_damaged_clock_is_written_again_or_named() {
     etcd.ctl(&["del", clock]);
     one.ok(&["delete", "neighbor", "42", "10.0.0.2"]);
     one.wait("health", |one| one.ctl(&["health"]).status.success());
+}
+
+/// What somebody puts into a member's key takes its lease away, too.
+#[test]
+fn a_member_whose_key_is_damaged_writes_it_again_or_loses_its_shards() {
+    let etcd = Etcd::start();
+    let (mut one, two) = (member(&etcd, "one", 100, ""), member(&etcd, "two", 100, ""));
+    one.wait("a share for each", |one| {
+        let shares = shares(one);
+        shares.len() == 2 && shares.iter().all(|(_, shards)| *shards > 300)
+    });
+    let before = shares(&one);
+    let key = format!("/ringside/gateway/v1/gateways/{:016x}", record::id("two").0);
+    let value = || etcd.ctl(&["get", &key, "--print-value-only"]).trim_end().to_owned();
+    etcd.ctl(&["put", &key, "damaged"]);
+    one.wait("its key", |_| Record::decode(value().as_bytes()).is_ok());
+    one.wait("the shares", |one| shares(one) == before);
+    for gateway in [&one, &two] {
+        gateway.ok(&["health"]);
+    }
+    // It is gone, and its key says that it lives; or nothing at all.
+    let mut two = Some(two);
+    for value in [value(), "damaged".to_owned()] {
+        let folder = two.take().unwrap().kill();
+        etcd.ctl(&["put", &key, &value]);
+        one.wait("all shards", |one| shares(one).contains(&("one".to_owned(), 1024)));
+        one.ok(&["health"]);
+        two = Some(Daemon::start_in(folder));
+        one.wait("the shares", |one| shares(one) == before);
+    }
 }

@@ -80,7 +80,7 @@ impl Etcd {
     }
 
     pub(super) fn record(&self, id: MemberId) -> Option<Record> {
-        self.members.get(&id).map(|key| Record::decode(&key.value).unwrap())
+        self.members.get(&id).and_then(|key| Record::decode(&key.value).ok())
     }
 
     fn tick(&mut self, now: Duration) {
@@ -124,6 +124,20 @@ impl Etcd {
     pub(super) fn end_all_leases(&mut self, now: Duration) {
         self.leases.values_mut().for_each(|until| *until = now);
         self.tick(now);
+    }
+
+    /// As `etcdctl put` of a member's key does: whatever it puts goes with no lease.
+    pub(super) fn overwrite(&mut self, id: MemberId, value: &[u8]) {
+        self.revision += 1;
+        let key = self.members.get_mut(&id).expect("it is a member");
+        (key.value, key.revision, key.lease) = (value.to_vec(), self.revision, 0);
+        let entry = Entry {
+            id,
+            value: Some(value.to_vec()),
+            revision: self.revision,
+            lease: 0,
+        };
+        self.log.push((self.revision, Changed::Member(entry)));
     }
 
     fn map_entry(&self) -> Option<MapEntry> {
@@ -185,7 +199,7 @@ impl Etcd {
         let is = |id: &MemberId| self.members.get(id).map_or(0, |key| key.revision);
         let holds = self.map.as_ref().map_or(0, |(revision, _)| *revision) == proposal.revision
             && proposal.present.iter().all(|(id, revision)| is(id) == *revision)
-            && proposal.absent.iter().all(|id| is(id) == 0);
+            && proposal.absent.iter().all(|(id, revision)| is(id) == *revision);
         assert!(
             1 + proposal.present.len() + proposal.absent.len() <= 128,
             "more than etcd takes"
@@ -196,8 +210,8 @@ impl Etcd {
         let (before, after) = (self.decoded(), Map::decode(&proposal.map).unwrap());
         assert_eq!(after.generation, before.generation + 1);
         let lasting = |key: &Key| {
-            let record = Record::decode(&key.value).unwrap();
-            record.synced && !record.draining && key.since + timing().lease + LATE < now
+            let record = Record::decode(&key.value);
+            record.is_ok_and(|record| record.synced && !record.draining) && key.since + timing().lease + LATE < now
         };
         let has_synced = self.members.values().any(lasting);
         let mut slowest = Duration::ZERO;
@@ -207,7 +221,7 @@ impl Etcd {
             }
             let to = to.expect("no shard is taken from everybody");
             let record = self.record(to).expect("a shard goes to who lives");
-            let lives = from.is_some_and(|from| self.members.contains_key(&from));
+            let lives = from.is_some_and(|from| self.members.get(&from).is_some_and(|key| key.lease != 0));
             assert!(
                 !lives || from == Some(proposer),
                 "{shard:?} is taken from one that lives"
