@@ -339,6 +339,10 @@ impl Config {
                 path: file.api.socket,
                 owner,
                 group,
+        let path = path.map(|path| PathOptions {
+            fleet_addresses: fleet.as_ref().map(|fleet| fleet.addresses.clone()).unwrap_or_default(),
+            ..path
+        });
                 mode,
             },
             tcp,

@@ -254,6 +254,8 @@ impl PathPart {
             workers,
             cpus,
             spin: self.spin,
+            // Known with [fleet].
+            fleet_addresses: Vec::new(),
             pins: self.pins,
             vxlan_port: self.vxlan_port,
             geneve_port: self.geneve_port,

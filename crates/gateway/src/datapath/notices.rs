@@ -79,6 +79,8 @@ pub(super) enum About {
     Queues(u8),
     /// The other end of its veth does not take what is sent.
     Peer(u8),
+    /// None of them has an address that hosts are to send to.
+    FleetAddresses,
     /// What they have cannot be made known.
     Settings,
     /// The fast path's caches cannot be filled.

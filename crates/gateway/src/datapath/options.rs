@@ -1,5 +1,6 @@
 //! What the data path is to be.
 
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,6 +15,9 @@ use crate::notice::{self, Key};
 pub struct PathOptions {
     /// The interfaces that hosts are reached by, at least one.
     pub interfaces: Vec<String>,
+    /// Addresses that hosts of a fleet send to: one of the interfaces has each of them, unless
+    /// something in between translates.
+    pub fleet_addresses: Vec<IpAddr>,
     /// How its packets are had.
     pub mode: Mode,
     /// What is known goes to the fast path; otherwise workers decide about every packet.
@@ -77,6 +81,7 @@ impl Default for PathOptions {
     fn default() -> Self {
         Self {
             interfaces: Vec::new(),
+            fleet_addresses: Vec::new(),
             mode: Mode::Auto,
             fast: true,
             workers: 1,

@@ -43,6 +43,23 @@ pub(super) fn no_address(name: &str) -> String {
     )
 }
 
+/// What is wrong where none of the gateway's interfaces has some of these addresses.
+pub(super) fn lacks_addresses(wanted: &[IpAddr], has: &[IpAddr]) -> Option<String> {
+    let lacks: Vec<String> = (wanted.iter().filter(|ip| !has.contains(ip)))
+        .map(ToString::to_string)
+        .collect();
+    (!lacks.is_empty()).then(|| {
+        format!(
+            "no interface of this gateway (path.interface) has {} of fleet.addresses, where hosts \
+             send packets of its networks: all of these \
+             are lost, unless something in between translates the address; give the address to an \
+             interface (ip address add \
+             ADDRESS/LENGTH dev NAME), or correct fleet.addresses",
+            lacks.join(", ")
+        )
+    })
+}
+
 impl Ports {
     pub(super) fn by_name(names: &[String]) -> Result<Self> {
         if names.len() > MOST {

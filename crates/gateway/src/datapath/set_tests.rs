@@ -210,3 +210,35 @@ fn settings_that_cannot_be_had_change_nothing() {
         assert_eq!(now(), before);
     });
 }
+
+#[test]
+fn address_of_the_fleet_that_no_interface_has_is_a_problem() {
+    with_options(|mut options, tables| {
+        let ip = |words: &str| {
+            let status = std::process::Command::new("ip").args(words.split(' ')).status();
+            assert!(status.unwrap().success(), "ip {words}");
+        };
+        let interface = options.interfaces[0].clone();
+        let has = Interface::by_name(&interface).unwrap().addresses().unwrap();
+        options.fleet_addresses = vec![has[0].address, "192.0.2.77".parse().unwrap()];
+        let path = XdpPath::start(&options, &tables).unwrap();
+        let says = |expected: &str| {
+            let problems = || path.problems().join("; ");
+            let is_said = || match expected {
+                "" => !problems().contains("fleet.addresses"),
+                _ => problems().contains(expected),
+            };
+            assert!(
+                wait_until(Duration::from_secs(60), is_said),
+                "{expected}: {}",
+                problems()
+            );
+        };
+        says("has 192.0.2.77 of fleet.addresses");
+        ip(&format!("address add 192.0.2.77/24 dev {interface}"));
+        says("");
+        // It goes while the gateway runs.
+        ip(&format!("address del 192.0.2.77/24 dev {interface}"));
+        says("has 192.0.2.77 of fleet.addresses");
+    });
+}

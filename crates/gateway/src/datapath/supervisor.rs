@@ -22,7 +22,7 @@ use ringside_nic::{Interface, LinkWatch};
 
 use super::cache::Cache;
 use super::notices::{About, Event};
-use super::ports::{Ports, has_address, no_address};
+use super::ports::{Ports, has_address, lacks_addresses, no_address};
 use super::sockets::{self, Share};
 use super::worker::{Lane, Shared, Skip, Tell, Worker};
 use super::{BURST, PathOptions, Told, attach, now, veth};
@@ -365,6 +365,7 @@ impl Supervisor {
         let before = self.shared.settings.load_full();
         let for_program = ports.for_program(&now.ports);
         let is_same = before.ports == now.ports && before.underlay.addresses == now.addresses;
+        let now_has = now.addresses.clone();
         if !is_same || cache.config.ports != for_program {
             let old = (
                 std::mem::replace(&mut cache.config.ports, for_program),
@@ -385,6 +386,8 @@ impl Supervisor {
         }
         drop(cache);
         notices.tell(About::Settings, None);
+        let lacks = lacks_addresses(&self.options.fleet_addresses, &now_has);
+        notices.tell(About::FleetAddresses, lacks);
         for ((number, name, interface), port) in ports.all().zip(&now.ports) {
             let lacks = interface.is_some() && !has_address(port);
             notices.tell(About::Address(number), lacks.then(|| no_address(name)));
