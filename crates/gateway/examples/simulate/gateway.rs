@@ -106,6 +106,7 @@ pub(crate) fn fleet_mark(revision: Option<u64>) -> Mark {
         cluster: 1,
         fleet: b"simulated".to_vec(),
         revision,
+        has_unread: false,
     }
 }
 

@@ -237,6 +237,7 @@ impl Follower {
                         Tell::Revision(revision) => Some(revision),
                         _ => None,
                     },
+                    has_unread: !self.sync.damaged().is_empty() || self.sync.newer() > 0,
                     ..mark.clone()
                 });
                 let began = Instant::now();

@@ -217,6 +217,7 @@ async fn to_etcd(store: &mut Store, door: &Door) -> Result<Migrated> {
         cluster: pulse.cluster,
         fleet,
         revision: Some(revision),
+        has_unread: false,
     }))?;
     summary(To::Etcd, &state, revision)
 }
@@ -244,6 +245,7 @@ async fn to_sqlite(store: &mut Store, door: &Door, pulse: Pulse) -> Result<Migra
         cluster: pulse.cluster,
         fleet,
         revision: Some(revision),
+        has_unread: false,
     };
     store.replace_all(&made, &mark)?;
     let written = read_store(store)?;

@@ -438,6 +438,7 @@ impl Sync {
                     cluster: pulse.cluster,
                     fleet,
                     revision: None,
+                    has_unread: false,
                 });
             }
         }

@@ -86,6 +86,7 @@ fn mark(revision: u64) -> Mark {
         cluster: 1,
         fleet: b"this".to_vec(),
         revision: Some(revision),
+        has_unread: false,
     }
 }
 

@@ -87,6 +87,7 @@ impl Gateway {
             cluster: 1,
             fleet: Vec::new(),
             revision,
+            has_unread: false,
         });
         self.applier.take(Done::Told { tell, mark });
     }

@@ -17,6 +17,8 @@ use crate::object::{Change, Group, Neighbor, Port, Statement};
 const FLEET: &str = "fleet";
 const CLUSTER: &str = "fleet-cluster";
 const REVISION: &str = "fleet-revision";
+/// In `meta` as well: 1 if etcd holds values that could not be read.
+const UNREAD: &str = "fleet-unread";
 
 impl Store {
     /// Opens a store that mirrors a fleet's state, makes one where there is none, and brings an old one up to date.
@@ -168,8 +170,8 @@ impl Store {
             match mark {
                 Some(mark) => put_mark(&transaction, mark)?,
                 None => {
-                    let names = [FLEET, CLUSTER, REVISION];
-                    let delete = "DELETE FROM meta WHERE name IN (?1, ?2, ?3)";
+                    let names = [FLEET, CLUSTER, REVISION, UNREAD];
+                    let delete = "DELETE FROM meta WHERE name IN (?1, ?2, ?3, ?4)";
                     transaction.execute(delete, names)?;
                     schema::set_copy(&transaction, false)?;
                 }
@@ -219,6 +221,7 @@ pub(super) fn mark(connection: &Connection) -> rusqlite::Result<Option<Mark>> {
         cluster: cluster.cast_unsigned(),
         fleet,
         revision: revision.map(i64::cast_unsigned),
+        has_unread: number(UNREAD)?.is_some(),
     }))
 }
 
@@ -229,11 +232,17 @@ pub(super) fn put_mark(connection: &Connection, mark: &Mark) -> rusqlite::Result
     let put = "INSERT OR REPLACE INTO meta VALUES (?1, ?2)";
     connection.execute(put, (FLEET, &mark.fleet))?;
     connection.execute(put, (CLUSTER, mark.cluster.cast_signed()))?;
-    match mark.revision {
-        Some(revision) => connection.execute(put, (REVISION, revision.cast_signed())),
-        None => connection.execute("DELETE FROM meta WHERE name = ?1", [REVISION]),
+    let numbers = [
+        (REVISION, mark.revision.map(u64::cast_signed)),
+        (UNREAD, mark.has_unread.then_some(1)),
+    ];
+    for (name, number) in numbers {
+        match number {
+            Some(number) => connection.execute(put, (name, number))?,
+            None => connection.execute("DELETE FROM meta WHERE name = ?1", [name])?,
+        };
     }
-    .map(drop)
+    Ok(())
 }
 
 /// Nothing is known any more, and nothing that was lost is missing.

@@ -30,6 +30,7 @@ fn mark(revision: Option<u64>) -> Mark {
         cluster: u64::MAX - 1,
         fleet: b"this one".to_vec(),
         revision,
+        has_unread: false,
     }
 }
 

@@ -25,7 +25,11 @@ impl Sync {
     #[must_use]
     pub fn with_pages(mut self, pages: u32) -> Self {
         self.pages = pages;
-        self.compare_at = self.began + self.chance.up_to(self.between(pages));
+        self.compare_at = self.began;
+        // A copy does not say which values could not be read.
+        if !self.mark.as_ref().is_some_and(|mark| mark.has_unread) {
+            self.compare_at += self.chance.up_to(self.between(pages));
+        }
         self
     }
 

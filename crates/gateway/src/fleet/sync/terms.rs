@@ -204,4 +204,6 @@ pub struct Mark {
     pub fleet: Vec<u8>,
     /// The revision as of which all is known; None: not all is.
     pub revision: Option<u64>,
+    /// Not all values could be read: the next start compares at once, to know which.
+    pub has_unread: bool,
 }

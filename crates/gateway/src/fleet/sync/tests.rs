@@ -250,6 +250,7 @@ fn the_first_comparison_is_as_much_later_as_there_is_more() {
             cluster: 1,
             fleet: b"one".to_vec(),
             revision: Some(7),
+            has_unread: false,
         })
     };
     let timing = Timing::default();
@@ -279,6 +280,7 @@ fn a_comparison_that_is_compacted_is_as_much_later_as_others() {
         cluster: 1,
         fleet: fleet.clone(),
         revision: Some(7),
+        has_unread: false,
     };
     let timing = Timing::default();
     for seed in 0..20 {

@@ -232,6 +232,7 @@ fn mark(revision: Option<u64>) -> Mark {
         cluster: 7,
         fleet: b"this one".to_vec(),
         revision,
+        has_unread: false,
     }
 }
 

@@ -158,6 +158,26 @@ fn a_damaged_clock_is_written_again_or_named() {
     one.wait("health", |one| one.ctl(&["health"]).status.success());
 }
 
+#[test]
+fn a_damaged_value_is_known_after_a_restart() {
+    let etcd = Etcd::start();
+    let mut one = gateway(&etcd);
+    apply(
+        &one,
+        "groups:\n  - {id: 1, rules: [{id: 1, direction: ingress, protocol: tcp, ports: 80}]}\n",
+    );
+    etcd.ctl(&["put", "/ringside/gateway/v1/groups/00000001", "damaged"]);
+    let complaint = "v1/groups/00000001: security group 1";
+    one.wait("its complaint", |one| one.health().contains(complaint));
+    let mut one = Daemon::start_in(one.stop());
+    one.wait("its complaint", |one| one.health().contains(complaint));
+    one.ok(&["repaired"]);
+    one.wait("health", |one| one.ctl(&["health"]).status.success());
+    // Another start finds nothing.
+    let one = Daemon::start_in(one.stop());
+    one.ok(&["health"]);
+}
+
 /// What somebody puts into a member's key takes its lease away, too.
 #[test]
 fn a_member_whose_key_is_damaged_writes_it_again_or_loses_its_shards() {
