@@ -239,7 +239,7 @@ impl XdpPath {
             // Before the first packet.
             let losses = attach::count_losses(&program, pins);
             // What goes on has ours take its place when there are sockets for what is not cached yet: hosts have to be found anew.
-            let before = pins.and_then(|pins| attach::modes_before(pins, &ports));
+            let before = pins.and_then(|pins| attach::modes_before(pins, &ports, options.mode));
             let open = |modes: &[_]| sockets::open(options, &ports, modes, &program, Some(BUSY_TIMEOUT));
             let opened = before.as_deref().map(open).transpose()?;
             let attached = attach::attach_all(&program, &ports, options.mode, pins)?;

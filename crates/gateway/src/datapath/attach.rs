@@ -32,14 +32,42 @@ pub(super) fn goes_on(pins: &Path, ports: &Ports) -> bool {
     ports.iter().any(|(_, interface)| link(pins, interface).exists())
 }
 
-/// In which mode it has left its program on each of them, by their numbers. None if it is not on all.
-pub(super) fn modes_before(pins: &Path, ports: &Ports) -> Option<Vec<Option<XdpMode>>> {
-    let mode = |(_, interface): (u8, &Interface)| {
-        let is_left = link(pins, interface).exists();
-        let xdp = interface.state().ok()?.xdp.filter(|_| is_left)?;
-        Some(Some(mode_of(xdp.mode)))
+/// In which mode it has left its program on each of them, by their numbers. None if it is not on
+/// all, or in another mode than is wanted.
+pub(super) fn modes_before(pins: &Path, ports: &Ports, wanted: Mode) -> Option<Vec<Option<XdpMode>>> {
+    let mode = |interface: &Interface| {
+        let before = mode_before(pins, interface).ok()??;
+        wanted_modes(wanted).contains(&before).then_some(before)
     };
-    ports.iter().map(mode).collect()
+    let mode = |(_, _, interface): (u8, &str, Option<&Interface>)| match interface {
+        Some(interface) => mode(interface).map(Some),
+        None => Some(None),
+    };
+    ports.all().map(mode).collect()
+}
+
+/// In which mode the process before has left its program on an interface.
+fn mode_before(pins: &Path, interface: &Interface) -> Result<Option<XdpMode>> {
+    let is_left = link(pins, interface).exists();
+    let xdp = interface.state()?.xdp.filter(|_| is_left);
+    Ok(xdp.map(|xdp| mode_of(xdp.mode)))
+}
+
+/// Modes in which the program may be, the best one first.
+const fn wanted_modes(mode: Mode) -> &'static [XdpMode] {
+    match mode {
+        Mode::Auto => &[XdpMode::Native, XdpMode::Generic],
+        Mode::Require(Way::Generic) => &[XdpMode::Generic],
+        Mode::Require(_) => &[XdpMode::Native],
+    }
+}
+
+/// Takes the program of the process before from an interface, and waits until the kernel has done
+/// that.
+fn detach(pins: &Path, interface: &Interface) {
+    unlink(pins, interface);
+    // If it is still there, attaching another one fails, and says why.
+    ending::until(|| interface.state().is_ok_and(|state| state.xdp.is_none()));
 }
 
 /// The same of what is attached now.
@@ -174,9 +202,10 @@ pub(super) fn attach_all(
     mode: Mode,
     pins: Option<&Path>,
 ) -> Result<Vec<Option<(Link, XdpMode)>>> {
-    let attached = ports
-        .iter()
-        .map(|(_, interface)| attach(program, interface, mode, pins).map(Some));
+    let attached = ports.all().map(|(_, _, interface)| {
+        let attached = interface.map(|interface| attach(program, interface, mode, pins));
+        attached.transpose()
+    });
     attached.collect()
 }
 
@@ -204,17 +233,17 @@ pub(super) fn attach(
     mode: Mode,
     pins: Option<&Path>,
 ) -> Result<(Link, XdpMode)> {
-    if let Some(pins) = pins
-        && let Some(link) = program.take_over(interface.index(), &link(pins, interface))?
-    {
-        let mode = interface.state()?.xdp.map(|xdp| mode_of(xdp.mode));
-        return Ok((link, mode.unwrap_or(XdpMode::Native)));
+    let modes = wanted_modes(mode);
+    if let Some(pins) = pins {
+        let before = mode_before(pins, interface)?;
+        if let Some(before) = before.filter(|before| !modes.contains(before)) {
+            tracing::info!(interface = interface.name(), ?before, now = ?modes, "path.mode is another one: the fast path is attached again");
+            detach(pins, interface);
+        }
+        if let Some(link) = program.take_over(interface.index(), &link(pins, interface))? {
+            return Ok((link, before.unwrap_or(XdpMode::Native)));
+        }
     }
-    let modes = match mode {
-        Mode::Auto => &[XdpMode::Native, XdpMode::Generic][..],
-        Mode::Require(Way::Generic) => &[XdpMode::Generic],
-        Mode::Require(_) => &[XdpMode::Native],
-    };
     let mut refused = None;
     for &mode in modes {
         let attached = match pins {

@@ -61,12 +61,29 @@ pub(super) fn lacks_addresses(wanted: &[IpAddr], has: &[IpAddr]) -> Option<Strin
 }
 
 impl Ports {
+    /// Looks interfaces up. One that is not there is waited for, if another one is there.
     pub(super) fn by_name(names: &[String]) -> Result<Self> {
         if names.len() > MOST {
             bail!("{} interfaces: {MOST} are the most", names.len());
         }
-        let named = |name: &String| Ok((Some(Interface::by_name(name)?), Arc::from(name.as_str())));
-        Ok(Self(names.iter().map(named).collect::<Result<_>>()?))
+        let mut missing = None;
+        let mut ports = Vec::new();
+        for name in names {
+            let interface = match Interface::by_name(name) {
+                Ok(interface) => Some(interface),
+                Err(error @ ringside_nic::Error::UnknownInterface { .. }) => {
+                    tracing::error!(%error, "an interface is missing, and is waited for");
+                    missing = missing.or(Some(error));
+                    None
+                }
+                Err(error) => return Err(error.into()),
+            };
+            ports.push((interface, Arc::from(name.as_str())));
+        }
+        match missing {
+            Some(error) if ports.iter().all(|(interface, _)| interface.is_none()) => Err(error.into()),
+            _ => Ok(Self(ports.into())),
+        }
     }
 
     /// Those that are there now, None for the others.

@@ -215,3 +215,59 @@ fn pins_that_are_damaged_are_made_anew() {
     assert_eq!(left, [strange]);
     assert_eq!(odd.end().state().expect("its state").xdp, None);
 }
+
+#[test]
+fn another_mode_holds_although_the_fast_path_went_on() {
+    if !is_root() {
+        return;
+    }
+    let odd = Odd::new("mode");
+    let mode = || odd.end().state().expect("its state").xdp.map(|xdp| xdp.mode);
+    let mut folder = odd.start(Folder::new(), Some(&odd.pins)).kill();
+    assert_eq!(mode(), Some(ringside_nic::XdpMode::Native), "it goes on");
+    for (before, now, expected) in [
+        ("native", "generic", ringside_nic::XdpMode::Generic),
+        ("generic", "native", ringside_nic::XdpMode::Native),
+    ] {
+        let command = odd.command(&folder, Some(&odd.pins), "");
+        let config = folder.join("gateway.toml");
+        let text = std::fs::read_to_string(&config).expect("a file");
+        std::fs::write(&config, text.replace("mode = \"native\"", &format!("mode = \"{now}\""))).expect("a file");
+        let daemon = Daemon::spawn(folder, command);
+        daemon.ok(&["stats"]);
+        assert_eq!(mode(), Some(expected), "{before}: {}", daemon.log());
+        folder = daemon.kill();
+        assert_eq!(mode(), Some(expected), "it goes on");
+    }
+}
+
+#[test]
+fn an_interface_that_is_missing_at_the_start_is_waited_for() {
+    if !is_root() {
+        return;
+    }
+    let odd = Odd::new("late");
+    let both = |folder: &Folder, names: &str| {
+        let command = odd.command(folder, None, "");
+        let config = folder.join("gateway.toml");
+        let text = std::fs::read_to_string(&config).expect("a file");
+        std::fs::write(&config, text.replace("\"eth0.7\"", names)).expect("a file");
+        command
+    };
+    // With none of them nothing can be forwarded.
+    let said = refusal(both(&Folder::new(), "[\"late0\", \"late1\"]"));
+    assert!(said.contains("late0") && said.contains("eth0.7"), "{said}");
+    let folder = Folder::new();
+    let command = both(&folder, "[\"late0\", \"eth0.7\"]");
+    let mut daemon = Daemon::spawn(folder, command);
+    daemon.wait("its complaint", |daemon| {
+        daemon.health().contains("the interface late0 is gone")
+    });
+    crate::bed::ip(&odd.end().ns, "link add late0 type veth peer name late1");
+    crate::bed::ip(&odd.end().ns, "address add 192.0.2.77/24 dev late0");
+    crate::bed::ip(&odd.end().ns, "link set late1 up");
+    crate::bed::ip(&odd.end().ns, "link set late0 up");
+    daemon.wait("it has it", |daemon| !daemon.health().contains("late0 is gone"));
+    assert!(daemon.log().contains("packets are forwarded again"), "{}", daemon.log());
+    daemon.stop();
+}
