@@ -551,7 +551,12 @@ fn write<'a, O: Row>(
     // Neighbours in the file one after the other; what is said about one object keeps its order.
     statements.sort_by_key(|statement| statement.key());
     let mut upsert = connection.prepare(&row::upsert::<O>())?;
+    let mut select = connection.prepare(&row::select::<O>())?;
     for statement in statements {
+        // What has never been there is not remembered as deleted: see `model/rule.rs`.
+        if matches!(statement, Statement::Delete(_, 0)) && !row::is_there::<O>(&mut select, statement.key())? {
+            continue;
+        }
         row::bind(&mut upsert, statement, now)?;
         upsert.raw_execute()?;
     }

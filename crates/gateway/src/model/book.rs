@@ -326,14 +326,19 @@ impl Book {
     pub(super) fn load(&mut self, changes: &[Change], deleted: &[i64]) {
         self.apply(changes);
         for (change, when) in changes.iter().zip(deleted) {
-            let gone = match change {
-                Change::Neighbor(Statement::Delete(address, _)) => self.gone.neighbors.get_mut(address),
-                Change::Port(Statement::Delete(address, _)) => self.gone.ports.get_mut(address),
-                Change::Group(statement) => self.gone.groups.get_mut(&statement.key()),
-                _ => None,
-            };
-            if let Some((_, since)) = gone {
-                *since = *when;
+            match change {
+                Change::Neighbor(Statement::Delete(address, version)) => {
+                    self.gone.neighbors.insert(*address, (*version, *when));
+                }
+                Change::Port(Statement::Delete(address, version)) => {
+                    self.gone.ports.insert(*address, (*version, *when));
+                }
+                Change::Group(statement) => {
+                    if let Statement::Delete(key, version) = &**statement {
+                        self.gone.groups.insert(*key, (*version, *when));
+                    }
+                }
+                _ => {}
             }
         }
     }

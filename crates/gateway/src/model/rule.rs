@@ -5,12 +5,15 @@
 use super::Outcome;
 use crate::object::{Object, Statement};
 
-/// What becomes of a delete of something that is not there: the outcome, and whether it is the newest that is known.
+/// What becomes of a delete of something that is not there: the outcome, and whether it is the
+/// newest that is known, and is to be
+/// remembered. One of version 0, of what has never been there, is older than whatever comes, and is
+/// not.
 pub(super) fn unknown(gone: Option<u64>, version: u64) -> (Outcome, bool) {
     match gone {
         Some(gone) if gone > version => (Outcome::Older, false),
         Some(gone) if gone == version => (Outcome::Unchanged, false),
-        Some(_) | None => (Outcome::NotFound, true),
+        Some(_) | None => (Outcome::NotFound, version > 0),
     }
 }
 

@@ -114,6 +114,12 @@ pub(super) fn find<O: Row>(
     }))
 }
 
+/// Whether there is a row, by [`select`].
+pub(super) fn is_there<O: Row>(select: &mut rusqlite::Statement<'_>, key: O::Key) -> rusqlite::Result<bool> {
+    bind_key::<O>(select, key)?;
+    Ok(select.raw_query().next()?.is_some())
+}
+
 /// Removes a row.
 pub(super) fn remove<O: Row>() -> String {
     let conditions: Vec<String> = O::KEYS.iter().map(|column| format!("{column} = ?")).collect();

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::common::daemon::Daemon;
+use super::common::daemon::{Daemon, put_neighbor};
 use super::common::etcd::{Etcd, gateway};
 
 /// Neighbours of each of two networks. More than a batch of deletes in all.
@@ -120,4 +120,37 @@ fn loads_without_versions_and_deletes_many_of_a_file() {
 fn loads_without_versions_and_deletes_many_of_etcd() {
     let etcd = Etcd::start();
     loads_without_versions_and_deletes_many(&gateway(&etcd));
+}
+
+/// There is no version that it could be newer than.
+#[test]
+fn what_has_never_been_there_is_not_remembered_as_deleted() {
+    let etcd = Etcd::start();
+    for daemon in [Daemon::start(""), gateway(&etcd)] {
+        let file = daemon.folder.join("ports.csv");
+        let lines: Vec<String> = (1..=100).map(|number| format!("42,10.0.0.{number}")).collect();
+        std::fs::write(&file, format!("vni,ip\n{}\n", lines.join("\n"))).unwrap();
+        for kind in ["ports", "neighbors"] {
+            assert_eq!(deleted(&daemon, &[kind, "--file", file.to_str().unwrap()]), [0, 100]);
+        }
+        assert_eq!(json(&daemon, &["stats"])["tombstones"], 0);
+        // What was there is, in version 0 as well, also by the next start.
+        daemon.ok(&put_neighbor(
+            ["42", "10.0.0.1", "02:00:00:00:00:07", "192.0.2.1"],
+            Some("0"),
+        ));
+        daemon.ok(&["delete", "neighbor", "42", "10.0.0.1"]);
+        let daemon = Daemon::start_in(daemon.stop());
+        assert_eq!(json(&daemon, &["stats"])["tombstones"], 1);
+        let said = daemon.refuses(&put_neighbor(
+            ["42", "10.0.0.1", "02:00:00:00:00:07", "192.0.2.1"],
+            Some("0"),
+        ));
+        assert!(said.contains("something newer"), "{said}");
+    }
+    assert_eq!(
+        etcd.ctl(&["get", "--prefix", "--keys-only", "/ringside/gateway/v1/ports/"])
+            .trim(),
+        ""
+    );
 }
