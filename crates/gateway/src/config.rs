@@ -124,6 +124,8 @@ pub struct Config {
     pub etcd: Option<EtcdOptions>,
     /// The part that it takes in its fleet.
     pub fleet: Option<MemberOptions>,
+    /// There is a fleet, and the truth is not in etcd.
+    pub ignores_fleet: bool,
     /// How long versions of deleted objects are remembered.
     pub tombstones: Duration,
     /// The API's unix socket.
@@ -259,6 +261,15 @@ impl Default for ConnectionsPart {
 }
 
 impl Config {
+    /// What of it has no effect, for people.
+    #[must_use]
+    pub fn warning(&self) -> Option<&'static str> {
+        self.ignores_fleet.then_some(
+            "[fleet] has no effect: store.kind is not \"etcd\", where the members of a fleet find \
+             each other",
+        )
+    }
+
     /// Reads a file, and everything that it names.
     ///
     /// # Errors
@@ -308,6 +319,8 @@ impl Config {
         check.that(file.api.socket.as_os_str().len() <= longest, || {
             format!("api.socket: the path is longer than {longest} bytes")
         });
+        check.keep("api.socket", UnixSocket::check(&file.api.socket));
+        check.paths(&file, from);
         let tcp = file.api.tcp.and_then(|tcp| check.tcp(&tcp));
         let limits = check.limits(&file.connections);
         let tenants = check.tenants(&file.connections.tenants);
@@ -319,14 +332,17 @@ impl Config {
              here; set it to false"
                 .to_owned()
         });
-        check.keep("api.socket", UnixSocket::check(&file.api.socket));
-        check.paths(&file, from);
         let path = file.path.checked(&mut check, limits.connections);
         let stays = path.as_ref().is_some_and(|path| path.pins.is_some());
         let silence = file.store.silence_ms();
         // As [store.etcd], it may be there before the truth is.
         let fleet = (file.fleet).and_then(|part| part.checked(&mut check, silence, stays));
+        let ignores_fleet = fleet.is_some() && !is_shared;
         let fleet = fleet.filter(|_| is_shared);
+        let path = path.map(|path| PathOptions {
+            fleet_addresses: fleet.as_ref().map(|fleet| fleet.addresses.clone()).unwrap_or_default(),
+            ..path
+        });
         if !problems.is_empty() {
             return Err(problems);
         }
@@ -334,15 +350,12 @@ impl Config {
             store: file.store.path,
             etcd,
             fleet,
+            ignores_fleet,
             tombstones: Duration::from_secs(file.store.tombstone_seconds),
             socket: UnixSocket {
                 path: file.api.socket,
                 owner,
                 group,
-        let path = path.map(|path| PathOptions {
-            fleet_addresses: fleet.as_ref().map(|fleet| fleet.addresses.clone()).unwrap_or_default(),
-            ..path
-        });
                 mode,
             },
             tcp,

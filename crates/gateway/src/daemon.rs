@@ -44,6 +44,9 @@ const STALLED: Duration = Duration::from_secs(5);
 pub fn run(file: &Path, start_path: impl FnOnce(&Config, &Arc<Tables>) -> Result<Arc<dyn DataPath>>) -> Result<()> {
     let config = Config::read(file)?;
     let log = log(&config)?;
+    if let Some(warning) = config.warning() {
+        tracing::warn!("{warning}");
+    }
     make_parent(&config.store, 0o700, "store.path")?;
     make_parent(&config.socket.path, 0o755, "api.socket")?;
     let door = config.etcd.clone().map(Door::new);

@@ -82,7 +82,18 @@ enum Command {
 }
 
 fn attach_pass(name: &str) -> anyhow::Result<ExitCode> {
-    ringside_bpf::attach_pass(Interface::by_name(name)?.index())?;
+    let interface = Interface::by_name(name)?;
+    let attached = interface.state()?.xdp;
+    // With a generic one the veth does not take what is sent.
+    if let Some(xdp) = attached.filter(|xdp| xdp.mode != ringside_nic::XdpMode::Generic) {
+        println!(
+            "{name} has an XDP program already (id {}), and takes what the gateway sends; nothing \
+             was changed",
+            xdp.prog_id
+        );
+        return Ok(ExitCode::SUCCESS);
+    }
+    ringside_bpf::attach_pass(interface.index())?;
     println!("{name} has a program that passes every packet; to remove it: ip link set dev {name} xdp off");
     Ok(ExitCode::SUCCESS)
 }
@@ -114,7 +125,12 @@ fn main() -> ExitCode {
                 config, check: true, ..
             },
         ) => Config::read(&config)
-            .map(|_| println!("{}: good", config.display()))
+            .map(|read| {
+                println!("{}: good", config.display());
+                if let Some(warning) = read.warning() {
+                    println!("{warning}");
+                }
+            })
             .map(|()| ExitCode::SUCCESS)
             .map_err(Into::into),
         (

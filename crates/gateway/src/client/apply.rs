@@ -211,7 +211,11 @@ async fn plan<O: Remote + Text>(
             shown,
         });
     }
+    let mut gone = BTreeSet::new();
     for key in absent {
+        if !gone.insert(key) {
+            bail!("{} is under `absent` twice", named::<O>(key));
+        }
         if !seen.insert(key) {
             bail!("{} shall be there and shall be absent", named::<O>(key));
         }

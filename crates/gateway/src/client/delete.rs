@@ -176,10 +176,9 @@ async fn list<O: Addressed>(channel: &Channel, args: &DeleteArgs) -> Result<Keys
 /// Lines of a file, batch by batch, until one is wrong.
 fn batches_of(file: &Path, version: Option<u64>) -> Result<impl Iterator<Item = Result<Batch>>> {
     let name = file.display().to_string();
-    let lines = show::csv(file)?.into_deserialize::<Line>();
-    let mut keys = lines.enumerate().map(move |(at, line)| {
-        let line = line.map_err(|error| anyhow::anyhow!("{name}: {error}"))?;
-        let wrong = |error| anyhow::anyhow!("{name}, line {}: {error}", at + 2);
+    let mut keys = show::lines::<Line>(show::csv(file)?).map(move |line| {
+        let (number, line) = line.map_err(|error| anyhow::anyhow!("{name}: {error}"))?;
+        let wrong = |error| anyhow::anyhow!("{name}, line {number}: {error}");
         let key = text::address(line.vni, line.ip).map_err(wrong)?;
         let version = line.version.or(version).map(wire::version).transpose().map_err(wrong)?;
         Ok::<_, anyhow::Error>((key, version))

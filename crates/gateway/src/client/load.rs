@@ -79,15 +79,14 @@ impl Line {
 /// Says how many it has sent.
 fn read(args: &LoadArgs, batches: &mpsc::Sender<LoadNeighborsRequest>) -> Result<u64> {
     let (name, size) = (args.file.display(), args.batch as usize);
-    let mut reader = show::csv(&args.file)?;
+    let reader = show::csv(&args.file)?;
     let send = |batch: &mut LoadNeighborsRequest| {
         let sent = batches.blocking_send(std::mem::take(batch));
         sent.is_ok()
     };
     let (mut batch, mut count) = (LoadNeighborsRequest::default(), 0);
-    for line in reader.deserialize::<Line>() {
-        let line = line.map_err(|error| anyhow::anyhow!("{name}: {error}"))?;
-        let number = count + 2;
+    for line in show::lines::<Line>(reader) {
+        let (number, line) = line.map_err(|error| anyhow::anyhow!("{name}: {error}"))?;
         let (neighbor, has_version) = line
             .neighbor(args.version)
             .map_err(|error| anyhow::anyhow!("{name}, line {number}: {error}"))?;
@@ -134,6 +133,12 @@ pub(super) async fn run(channel: Channel, args: &LoadArgs, json: bool) -> Result
     let done = last.changed + last.unchanged + last.older + last.conflicts;
     let so_far = || {
         let put = done + args.skip;
+        if done == 0 {
+            return match args.skip {
+                0 => "no neighbour was put".to_owned(),
+                skip => format!("no neighbour was put behind those of --skip {skip}"),
+            };
+        }
         format!("{put} neighbours before that are known, and stay so; --skip {put} goes on behind them")
     };
     // The thread may still wait for its input, or for room.

@@ -1,12 +1,13 @@
 //! Objects as tables, and answers as JSON.
 
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use comfy_table::{CellAlignment, Table, presets};
 use ringside_gateway_core::table::Encapsulation;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::object::text::Text;
 use crate::object::{Group, Neighbor, Port};
@@ -123,6 +124,82 @@ pub(super) fn csv(file: &Path) -> Result<csv::Reader<Box<dyn std::io::Read>>> {
             Box::new(opened.with_context(|| format!("opening {}", file.display()))?)
         }
     };
+    Ok(reader(input))
+}
+
+fn reader(input: Box<dyn io::Read>) -> csv::Reader<Box<dyn io::Read>> {
     let mut reader = csv::ReaderBuilder::new();
-    Ok(reader.trim(csv::Trim::All).comment(Some(b'#')).from_reader(input))
+    let reader = reader.trim(csv::Trim::All).comment(Some(b'#'));
+    // As the reader counts lines by their ends, the last one has one, too.
+    let input: Box<dyn io::Read> = Box::new(WithoutReturns(input).chain(&b"\n"[..]));
+    reader.from_reader(input)
+}
+
+/// Input without carriage returns. With them a CSV reader is at the end of the line before, not at
+/// the next line, behind a record.
+struct WithoutReturns(Box<dyn io::Read>);
+
+impl io::Read for WithoutReturns {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let read = self.0.read(buffer)?;
+            let kept: Vec<u8> = (buffer.iter().take(read).copied())
+                .filter(|byte| *byte != b'\r')
+                .collect();
+            buffer[..kept.len()].copy_from_slice(&kept);
+            // Nothing is the end of the input.
+            if !kept.is_empty() || read == 0 {
+                return Ok(kept.len());
+            }
+        }
+    }
+}
+
+/// Reads lines of a CSV file, each with its number in the file: blank lines and comments count,
+/// too.
+pub(super) fn lines<T: DeserializeOwned>(
+    mut reader: csv::Reader<impl std::io::Read>,
+) -> impl Iterator<Item = csv::Result<(u64, T)>> {
+    let mut record = csv::StringRecord::new();
+    let mut headers = reader.headers().cloned();
+    std::iter::from_fn(move || {
+        let headers = match &headers {
+            Ok(headers) => headers,
+            Err(_) => {
+                return std::mem::replace(&mut headers, Ok(csv::StringRecord::new()))
+                    .err()
+                    .map(Err);
+            }
+        };
+        match reader.read_record(&mut record) {
+            Ok(true) => {}
+            Ok(false) => return None,
+            Err(error) => return Some(Err(error)),
+        }
+        // The position of a record is where the reader was before it, at the first of the lines
+        // that it skipped.
+        let number = reader.position().line() - 1;
+        // Errors name it.
+        let mut position = record.position().cloned().unwrap_or_else(csv::Position::new);
+        position.set_line(number);
+        record.set_position(Some(position));
+        Some(record.deserialize(Some(headers)).map(|line| (number, line)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_have_their_numbers_in_the_file() {
+        for (end, last) in [("\n", "\n"), ("\n", ""), ("\r\n", "\r\n"), ("\r\n", "")] {
+            let text = ["# of today", "number", "", "1", "", "# more", "", "2", "3"].join(end) + last;
+            let reader = reader(Box::new(io::Cursor::new(text)));
+            let read: Vec<(u64, u32)> = lines::<(u32,)>(reader)
+                .map(|line| line.map(|(number, (value,))| (number, value)).unwrap())
+                .collect();
+            assert_eq!(read, [(4, 1), (8, 2), (9, 3)], "{end:?} {last:?}");
+        }
+    }
 }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use ringside_gateway_core::TenantAddress;
 
 use super::backlog::Backlog;
-use super::key::Key;
 use super::clock;
+use super::key::Key;
 use super::space::FULL;
 use super::sync::{Barrier, Counts, State};
 
@@ -119,8 +119,8 @@ impl Status {
             member: Mutex::default(),
             news: tokio::sync::Notify::new(),
             full: AtomicBool::new(false),
-            database_bytes: zero(),
             clock_damaged: AtomicBool::new(false),
+            database_bytes: zero(),
             database_used: zero(),
             refused: tokio::sync::Notify::new(),
             transactions: zero(),
@@ -223,7 +223,6 @@ impl Status {
         }
     }
 
-    /// True while nothing has been known for sure for longer than this.
     pub(crate) fn set_clock_damaged(&self, is_damaged: bool) {
         if self.clock_damaged.swap(is_damaged, Ordering::Relaxed) == is_damaged {
             return;
@@ -234,6 +233,7 @@ impl Status {
         }
     }
 
+    /// True while nothing has been known for sure for longer than this.
     pub(crate) fn limit_age(&self, limit: Option<Duration>) -> bool {
         let lag = self.lag();
         let is_stale = limit.is_some_and(|limit| lag >= limit);
