@@ -295,7 +295,7 @@ fn what_cannot_be_had_is_an_error_only_if_it_was_asked_for() {
         ("--offload no-such=on", "no-such"),
         // The one is set by the time that the other fails.
         ("--gro off --threaded-napi", "NAPI instance"),
-        ("--gro off --rps 4000", "rps_cpus"),
+        ("--gro off --rps 4000", "--rps: CPU 4000 is not online"),
     ] {
         let message = bed.run(&format!("tune {{}} {arguments}")).bad();
         assert!(message.contains(words), "{arguments}: {message}");
