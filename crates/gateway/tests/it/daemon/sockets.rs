@@ -44,6 +44,7 @@ fn replaces_what_a_killed_gateway_has_left() {
         std::fs::create_dir_all(left.parent().unwrap()).unwrap();
         drop(UnixListener::bind(left).unwrap());
     }
+    configure(&folder, "store.db", "");
     let daemon = Daemon::start_in(folder);
     daemon.ok(&["health"]);
     assert!(!daemon.folder.join(".api.sock").exists());
