@@ -40,8 +40,8 @@ const MOST_PER_SECOND: u64 = 1_000_000_000_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pacer {
     start_ns: u64,
-    /// Nothing is due from here on.
-    end_ns: u64,
+    /// Nothing is due after this time.
+    last_ns: u64,
     schedule: Option<Schedule>,
     next: u64,
     /// When that one is due: looked at again and again, and a division.
@@ -104,7 +104,7 @@ impl Pacer {
     pub fn unlimited(start_ns: u64) -> Self {
         Self {
             start_ns,
-            end_ns: u64::MAX,
+            last_ns: u64::MAX,
             schedule: None,
             next: 0,
             next_ns: start_ns,
@@ -115,7 +115,7 @@ impl Pacer {
         let common = common_divisor(packets, span_ns);
         Self {
             start_ns,
-            end_ns: u64::MAX,
+            last_ns: u64::MAX,
             schedule: Some(Schedule {
                 packets: packets / common,
                 span_ns: span_ns / common,
@@ -125,8 +125,8 @@ impl Pacer {
         }
     }
 
-    /// Ends the schedule: packets of `end_ns` or later are never due. Two seconds at 100 packets per
-    /// second are 200 packets. Has no effect on an unlimited pace.
+    /// Ends the schedule: packets of `end_ns` or later are never due. Two seconds at 100 packets
+    /// per second are 200 packets. Has no effect on an unlimited pace.
     ///
     /// ```
     /// use ringside_measure::pace::Pacer;
@@ -137,7 +137,7 @@ impl Pacer {
     /// ```
     #[must_use]
     pub fn until(mut self, end_ns: u64) -> Self {
-        self.end_ns = end_ns;
+        self.last_ns = end_ns.saturating_sub(1);
         self.find_next();
         self
     }
@@ -149,8 +149,7 @@ impl Pacer {
         let Some(schedule) = self.schedule else {
             return if now_ns < self.start_ns { 0 } else { u64::MAX };
         };
-        let last_ns = now_ns.min(self.end_ns.saturating_sub(1));
-        let Some(elapsed) = last_ns.checked_sub(self.start_ns) else {
+        let Some(elapsed) = now_ns.min(self.last_ns).checked_sub(self.start_ns) else {
             return 0;
         };
         // Number n is due when ⌊n·span / packets⌋ ≤ elapsed, that is n·span < (elapsed + 1)·packets.
@@ -241,7 +240,7 @@ impl Pacer {
 
     fn find_next(&mut self) {
         self.next_ns = match self.intended_ns(self.next) {
-            Some(due_ns) if due_ns >= self.end_ns => u64::MAX,
+            Some(due_ns) if due_ns > self.last_ns => u64::MAX,
             Some(due_ns) => due_ns,
             None => self.start_ns,
         };

@@ -1,7 +1,7 @@
 //! The figures that several results can be put side by side by.
 
 use ringside_measure::latency::Summary;
-use ringside_measure::schema::{Operation, RunResult};
+use ringside_measure::schema::RunResult;
 
 use super::{loaded, units};
 
@@ -160,6 +160,8 @@ pub(super) fn difference(first: &Metric, other: &Metric) -> Option<(String, Opti
 
 #[cfg(test)]
 mod tests {
+    use ringside_measure::schema::Operation;
+
     use super::*;
 
     #[test]

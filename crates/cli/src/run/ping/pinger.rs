@@ -266,8 +266,8 @@ impl Pinger {
                 Some(load) => load.send(queues[0], worker, now)?,
                 None => false,
             };
-            let next =
-                (self.rate.is_some() && !claimed_all && self.unanswered < self.depth).then(|| pacer.next_due_ns());
+            let next = (self.rate.is_some() && !claimed_all && self.unanswered < self.depth)
+                .then(|| pacer.next_due_ns().min(until_ns));
             if busy {
                 self.receive(queues, worker, Wait::Spin)?;
             } else {
