@@ -75,6 +75,12 @@ pub struct Cell {
 }
 
 impl Cell {
+    /// Returns whether the application spins on a CPU that no part of the measurement shares.
+    #[must_use]
+    pub fn has_own_cpu(self) -> bool {
+        self.core == Core::Other && self.wait != Wait::Poll
+    }
+
     /// All twelve, in the order of a table.
     pub fn all() -> impl Iterator<Item = Self> {
         let waits = [Wait::Spin, Wait::Poll, Wait::BusyPoll];

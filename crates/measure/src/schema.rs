@@ -206,4 +206,4 @@ impl TryFrom<String> for SchemaName {
 #[cfg(test)]
 mod json_schema_tests;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -20,7 +20,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::compare::{Round, STEAL_LIMIT};
-use crate::schema::{DelayTurn, Outcome, SenderLateness};
+use crate::schema::{DelayTurn, LoadKind, Outcome, SenderLateness};
 
 /// Steps of a clock below this are those of its readings: a millisecond.
 const STEP_NS: u64 = 1_000_000;
@@ -121,8 +121,9 @@ impl Rounds {
 }
 
 /// Returns the share of the time, 0 to 1, that a thread of the measurement waited for a CPU: of a
-/// run the one that waited most, of a search the one that sends. `None` where the kernel does not
-/// tell, and for results of rounds, which say it themselves.
+/// run the one that waited most, of a search the one that sends. Of a comparison or a sweep it is
+/// the median of the turns; of delays the worst cell whose application has a CPU of its own; of
+/// labs the worst cell without load. `None` where the kernel does not report it.
 #[must_use]
 pub fn cpu_wait(result: &Outcome) -> Option<f64> {
     match result {
@@ -131,8 +132,22 @@ pub fn cpu_wait(result: &Outcome) -> Option<f64> {
             Some(wait_ns as f64 / run.duration_ns.max(1) as f64)
         }
         Outcome::Search(search) => Some(search.cpu_wait_percent? / 100.0),
-        _ => None,
+        Outcome::Compare(compare) => Some(compare.cpu_wait_percent? / 100.0),
+        Outcome::Sweep(sweep) => Some(sweep.cpu_wait_percent? / 100.0),
+        Outcome::Delay(delay) => {
+            let own = delay.cells.iter().filter(|cell| cell.cell().has_own_cpu());
+            worst(own.filter_map(|cell| cell.waiting_percent))
+        }
+        Outcome::Lab(lab) => {
+            let idle = lab.cells.iter().filter(|cell| cell.condition == LoadKind::Idle);
+            worst(idle.filter_map(|cell| cell.waiting_percent))
+        }
+        Outcome::Trace(_) | Outcome::Steer(_) => None,
     }
+}
+
+fn worst(percent: impl Iterator<Item = f64>) -> Option<f64> {
+    Some(percent.reduce(f64::max)? / 100.0)
 }
 
 /// Returns how late the sender of a result was; `None` without a schedule.
@@ -190,7 +205,7 @@ pub struct Validity {
     /// What the hypervisor took of the CPU that lost most, in percent of its time; `None` where the kernel does not tell.
     pub steal_percent: Option<f64>,
     /// For how long the thread that waited most was ready to run and had no CPU, in percent of the
-    /// time; `None` where the kernel does not tell, and where rounds are looked at one by one.
+    /// time; of rounds see [`cpu_wait`]. `None` where the kernel does not report it.
     #[serde(default)]
     pub cpu_wait_percent: Option<f64>,
     /// Time in suspend, in nanoseconds.
@@ -436,6 +451,49 @@ mod tests {
             ..quiet()
         };
         assert_eq!(reasons(&unsure), []);
+    }
+
+    #[test]
+    fn results_of_rounds_have_their_waits_for_a_cpu() {
+        use crate::delay::{Core, Wait};
+        use crate::schema::DelayCell;
+        use crate::schema::example::{delays, sweep};
+        use crate::schema::tests::{comparison, lab};
+        let mut swept = sweep();
+        swept.cpu_wait_percent = Some(55.0);
+        assert_eq!(cpu_wait(&Outcome::Sweep(Box::new(swept))), Some(0.55));
+        let mut compared = comparison();
+        compared.cpu_wait_percent = Some(55.0);
+        assert_eq!(cpu_wait(&Outcome::Compare(compared)), Some(0.55));
+        // A cell that sleeps, or shares its CPU with NAPI, waits for it also on a quiet machine.
+        let mut delayed = delays();
+        let mut cell = delayed.cells[0].clone();
+        cell.waiting_percent = Some(90.0);
+        delayed.cells = [(Core::Same, Wait::Spin), (Core::Other, Wait::Poll)]
+            .map(|(core, wait)| DelayCell {
+                core,
+                wait,
+                ..cell.clone()
+            })
+            .to_vec();
+        assert_eq!(cpu_wait(&Outcome::Delay(delayed.clone())), None);
+        for waited in [5.0, 10.0] {
+            delayed.cells.push(DelayCell {
+                core: Core::Other,
+                wait: Wait::Spin,
+                waiting_percent: Some(waited),
+                ..cell.clone()
+            });
+        }
+        assert_eq!(cpu_wait(&Outcome::Delay(delayed)), Some(0.1));
+        let mut studied = lab();
+        let mut cell = studied.cells.remove(0);
+        studied.cells.clear();
+        for (condition, waited) in [(LoadKind::Idle, 8.0), (LoadKind::Foreign, 70.0)] {
+            (cell.condition, cell.waiting_percent) = (condition, Some(waited));
+            studied.cells.push(cell.clone());
+        }
+        assert_eq!(cpu_wait(&Outcome::Lab(Box::new(studied))), Some(0.08));
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub(crate) use bed::{Bed, Side};
 pub(crate) use contender::Contender;
 pub(crate) use far::FarPart;
 pub(crate) use options::{Args, Bench, LabKind};
-pub(crate) use report::{cpu_busy, kept_waiting};
+pub(crate) use report::{cpu_busy, cpu_wait_percent};
 pub(crate) use slot::{Load, Mark, Place, Reading, Threads, Worker};
 pub(crate) use table::nothing;
 pub(crate) use variant::{Kind, Operation};
@@ -90,7 +90,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             started.elapsed().as_secs_f64()
         );
     }
-    let disturbance = report::disturbance(&contests);
     let result = report::result(args, rounds, reached, contests);
     let far = bed.turns.as_ref().and_then(Turns::finish);
     let document = Document {
@@ -100,7 +99,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     // What is attached and mapped goes before anything is told.
     let (path, notes) = (bed.description(), bed.notes());
     drop(bed);
-    deliver(args, &document, &path, notes, disturbance)?;
+    deliver(args, &document, &path, &notes)?;
     serve::lost(far.as_ref())
 }
 
@@ -186,18 +185,11 @@ pub(crate) fn order(count: usize, round: u32) -> Vec<usize> {
 }
 
 /// Prints the summary, or the tables where they were requested, and writes the JSON.
-fn deliver(
-    args: &Args,
-    document: &Document,
-    path: &str,
-    notes: Vec<String>,
-    disturbance: Option<String>,
-) -> Result<()> {
+fn deliver(args: &Args, document: &Document, path: &str, notes: &[String]) -> Result<()> {
     let text = if args.wants_tables() {
-        let notes: Vec<String> = notes.into_iter().chain(disturbance).collect();
-        table::render(document, &notes, terminal_columns(args.output.json))
+        table::render(document, notes, terminal_columns(args.output.json))
     } else {
-        let mut text = summary::render(document, path, disturbance.as_deref());
+        let mut text = summary::render(document, path);
         text.push_str("Full tables: add -v");
         match &args.output.json_file {
             Some(file) => _ = writeln!(text, ", or `ringside report {} -o FILE.html`.", file.display()),

@@ -22,11 +22,14 @@ pub(super) fn result(args: &Args, rounds: u32, reached: bool, contests: Vec<Cont
         let (of, width) = widest.unwrap_or_else(|| ("no ratio".into(), None));
         UntilCi::of(until.width(), reached, of, width)
     });
+    let series = contests.iter().flat_map(|contest| &contest.series);
+    let readings = series.flat_map(|series| &series.readings);
     CompareResult {
         until_ci,
         rounds,
         round_duration_ns: nanos(args.bench.slot),
         steal_limit_percent: STEAL_LIMIT * 100.0,
+        cpu_wait_percent: cpu_wait_percent(readings.map(|(_, reading)| reading)),
         turns_repeated: contests
             .iter()
             .flat_map(|contest| &contest.series)
@@ -75,30 +78,11 @@ fn aa(contest: &Contest) -> Vec<AaRatio> {
         .collect()
 }
 
-/// What other processes did to the measurement, if it was more than what is left out of the hypervisor's doing.
-pub(super) fn disturbance(contests: &[Contest]) -> Option<String> {
-    let readings = contests
-        .iter()
-        .flat_map(|contest| &contest.series)
-        .flat_map(|series| &series.readings);
-    kept_waiting(readings.map(|(_, reading)| reading))
-}
-
-/// The same of any turns.
-pub(crate) fn kept_waiting<'r>(readings: impl IntoIterator<Item = &'r Reading>) -> Option<String> {
-    let rounds: Vec<Round> = readings
-        .into_iter()
-        .map(|reading| round(reading, reading.waiting))
-        .collect();
-    let waiting = figure(&rounds).ok()?;
-    (waiting.median > STEAL_LIMIT).then(|| {
-        format!(
-            "Disturbed: other processes had the CPU for {:.0} % of a turn (median; {:.0} % at worst) while one of ours \
-             was ready to run. On a quiet machine, figures are higher and ratios differ.",
-            waiting.median * 100.0,
-            waiting.max * 100.0
-        )
-    })
+/// Returns for how long the thread that waited most had no CPU, in percent of a turn: the median of
+/// the turns that count.
+pub(crate) fn cpu_wait_percent<'r>(turns: impl IntoIterator<Item = &'r Reading>) -> Option<f64> {
+    let waits = turns.into_iter().map(|turn| round(turn, turn.waiting));
+    Some(figure(&waits.collect::<Vec<_>>()).ok()?.median * 100.0)
 }
 
 fn table(contest: &Contest) -> Table {

@@ -228,18 +228,14 @@ fn pings_are_compared_by_their_median_round_trip() {
 }
 
 #[test]
-fn a_disturbed_measurement_says_so() {
-    let disturbed = contest(Operation::Rx, vec![series(Kind::AfPacket, [(0, reading(1.0, 0.0))])]);
-    let note = super::disturbance(&[disturbed]).expect("a quarter is too much");
-    assert!(note.contains("25 % of a turn"), "{note}");
-    let calm = Reading {
-        waiting: 0.01,
-        ..reading(1.0, 0.0)
+fn cpu_wait_is_the_median_of_turns_that_count() {
+    let turn = |waiting, steal| Reading {
+        waiting,
+        ..reading(1.0, steal)
     };
-    assert_eq!(
-        super::disturbance(&[contest(Operation::Rx, vec![series(Kind::AfPacket, [(0, calm)])])]),
-        None
-    );
+    let turns = [turn(0.0, 0.0), turn(0.25, 0.0), turn(0.5, 0.0), turn(1.0, 0.5)];
+    assert_eq!(super::cpu_wait_percent(&turns), Some(25.0));
+    assert_eq!(super::cpu_wait_percent(&[]), None);
 }
 
 #[test]

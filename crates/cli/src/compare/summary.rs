@@ -15,9 +15,8 @@ use crate::system;
 /// Columns of the narrowest terminal that is usual.
 const COLUMNS: usize = 80;
 
-/// Returns the summary. `path` describes the test bed or interfaces, `disturbance` the CPU time
-/// that other processes took.
-pub(super) fn render(document: &Document, path: &str, disturbance: Option<&str>) -> String {
+/// Returns the summary. `path` describes the test bed or interfaces.
+pub(super) fn render(document: &Document, path: &str) -> String {
     let Outcome::Compare(result) = &document.result else {
         return String::new();
     };
@@ -51,9 +50,6 @@ pub(super) fn render(document: &Document, path: &str, disturbance: Option<&str>)
     }
     for failure in failures(result) {
         text.push_str(&wrapped_to(COLUMNS, &failure, ""));
-    }
-    if let Some(disturbance) = disturbance {
-        text.push_str(&wrapped_to(COLUMNS, disturbance, ""));
     }
     text
 }

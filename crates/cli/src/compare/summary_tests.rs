@@ -10,6 +10,7 @@ fn document(tables: Vec<Table>) -> Document {
         rounds: 7,
         round_duration_ns: 200_000_000,
         steal_limit_percent: 4.0,
+        cpu_wait_percent: None,
         turns_repeated: 0,
         tables,
         until_ci: None,
@@ -44,7 +45,6 @@ fn names_the_best_option_of_each_question() {
             ),
         ]),
         "veth pair",
-        None,
     );
     let receive = line(&text, "receive");
     for part in ["af-xdp-native", "2.61 M packets/s", "3.06 [2.91-3.20] x udp-blocking"] {
@@ -64,7 +64,7 @@ fn claims_no_difference_that_the_interval_does_not_show() {
         rate("udp-blocking", 850_000.0, None),
         rate("af-packet", 860_000.0, ratio(1.01, 0.96, 1.07)),
     ];
-    let text = render(&document(vec![table(Operation::Tx, variants)]), "veth pair", None);
+    let text = render(&document(vec![table(Operation::Tx, variants)]), "veth pair");
     assert!(
         line(&text, "Best here:").contains("nothing is clearly better than plain UDP (transmit)."),
         "{text}"
@@ -82,7 +82,7 @@ fn concludes_nothing_without_an_interval() {
         rate("udp-blocking", 850_000.0, None),
         rate("af-packet", 2_550_000.0, Some(unknown)),
     ];
-    let text = render(&document(vec![table(Operation::Rx, variants)]), "veth pair", None);
+    let text = render(&document(vec![table(Operation::Rx, variants)]), "veth pair");
     assert!(
         line(&text, "Best here:").contains("too few rounds for an interval, no conclusion (receive)."),
         "{text}"
@@ -100,7 +100,7 @@ fn says_that_plain_udp_was_not_measured() {
         base: "af-packet".into(),
         ..table(Operation::Rx, vec![failed(), rate("af-packet", 1e6, None), best])
     };
-    let text = |tables| render(&document(tables), "veth pair", None);
+    let text = |tables| render(&document(tables), "veth pair");
     for best in [
         rate("af-xdp-native", 5e5, ratio(0.5, 0.4, 0.6)),
         rate("af-xdp-native", 1.01e6, ratio(1.01, 0.9, 1.1)),
@@ -127,23 +127,18 @@ fn says_that_plain_udp_was_not_measured() {
 }
 
 #[test]
-fn shows_failures_and_disturbances() {
+fn shows_failures() {
     let failed = Variant {
         name: "af-xdp-native".into(),
         failure: Some("the flow of packets stopped".into()),
         ..Variant::default()
     };
     let variants = vec![rate("udp-blocking", 850_000.0, None), failed];
-    let text = render(
-        &document(vec![table(Operation::Rx, variants)]),
-        "veth pair",
-        Some("Disturbed: a lot."),
-    );
+    let text = render(&document(vec![table(Operation::Rx, variants)]), "veth pair");
     assert!(
         text.contains("Failed: af-xdp-native (receive): the flow of packets stopped"),
         "{text}"
     );
-    assert!(text.contains("Disturbed: a lot."), "{text}");
     assert!(line(&text, "receive").contains("the base of ratios"), "{text}");
 }
 
@@ -152,11 +147,7 @@ fn fits_a_terminal_of_eighty_columns() {
     let best = || rate("af-xdp-zero-copy", 123_000.0, ratio(12.34, 10.25, 13.45));
     let tables = [Operation::Rx, Operation::Tx, Operation::Fwd]
         .map(|operation| table(operation, vec![rate("udp-sendmmsg", 10_000.0, None), best()]));
-    let text = render(
-        &document(tables.to_vec()),
-        &"a long path ".repeat(20),
-        Some(&"word ".repeat(60)),
-    );
+    let text = render(&document(tables.to_vec()), &"a long path ".repeat(20));
     for line in text.lines() {
         assert!(line.chars().count() <= 80, "{line}");
     }

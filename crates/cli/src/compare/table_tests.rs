@@ -70,6 +70,7 @@ fn document(tables: Vec<Table>) -> Document {
         rounds: 7,
         round_duration_ns: 200_000_000,
         steal_limit_percent: 4.0,
+        cpu_wait_percent: None,
         turns_repeated: 3,
         tables,
         until_ci: None,

@@ -194,8 +194,10 @@ impl Series {
 
     /// Share of the time that the application was kept from a CPU that should have been its own.
     pub(super) fn disturbance(&self) -> Option<f64> {
-        let alone = self.cell.core == Core::Other && self.cell.wait != Wait::Poll;
-        alone.then(|| self.share(self.thread.waiting_ns)).flatten()
+        self.cell
+            .has_own_cpu()
+            .then(|| self.share(self.thread.waiting_ns))
+            .flatten()
     }
 
     /// The least and the greatest median of a turn.

@@ -303,8 +303,6 @@ fn machines(plan: &Plan) -> Vec<LabMachine> {
 }
 
 fn warnings(plan: &Plan, cells: &[LabCell], stages: &[LabStages], folder: &Folder) -> Vec<String> {
-    /// Above this somebody else had the CPUs.
-    const DISTURBED: f64 = 5.0;
     let mut all = Vec::new();
     let is_emulated = |guest: &&LabMachine| guest.accelerator.as_deref() == Some(Accelerator::Tcg.name());
     let emulated: Vec<&str> = folder
@@ -322,7 +320,12 @@ fn warnings(plan: &Plan, cells: &[LabCell], stages: &[LabStages], folder: &Folde
     let waited = cells
         .iter()
         .filter(|cell| cell.condition == LoadKind::Idle)
-        .filter_map(|cell| Some((cell.waiting_percent.filter(|percent| *percent > DISTURBED)?, cell)))
+        .filter_map(|cell| {
+            Some((
+                cell.waiting_percent.filter(|percent| *percent > STEAL_LIMIT * 100.0)?,
+                cell,
+            ))
+        })
         .max_by(|a, b| a.0.total_cmp(&b.0));
     if let Some((percent, cell)) = waited {
         all.push(format!(

@@ -14,7 +14,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use ringside_measure::compare::Round;
-use ringside_measure::schema::Outcome;
+use ringside_measure::schema::{Outcome, SweepResult};
 use ringside_measure::sweep::{Design, Knob, Sweep};
 
 pub(crate) use args::Args;
@@ -22,7 +22,7 @@ use have::Knobs;
 pub(crate) use table::{conclusion, figure, settings, verdict};
 
 use crate::args::PortArgs;
-use crate::compare::{Bed, Contender, Kind, Load, Operation, Reading, kept_waiting};
+use crate::compare::{Bed, Contender, Kind, Load, Operation, Reading, cpu_wait_percent};
 use crate::stop::Stop;
 use crate::{output, system};
 
@@ -75,8 +75,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         bail!("sweep: the base configuration gave no figure, so there is nothing to compare with. {reason}");
     }
     let result = result::of(args, frame_bytes, &sweep, &found, &racer.failure, knobs, interrupted)?;
+    let result = SweepResult {
+        cpu_wait_percent: cpu_wait_percent(&racer.readings),
+        ..result
+    };
     let document = system::document(bed.records(), Outcome::Sweep(Box::new(result)));
-    let notes: Vec<String> = bed.notes().into_iter().chain(kept_waiting(&racer.readings)).collect();
+    let notes = bed.notes();
     // What is attached and mapped goes before anything is told.
     drop(bed);
     let Outcome::Sweep(result) = &document.result else {

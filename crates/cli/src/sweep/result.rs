@@ -96,6 +96,7 @@ pub(super) fn of(
         rounds: u32::try_from(rounds).unwrap_or(u32::MAX),
         round_duration_ns: nanos(args.bench.slot),
         steal_limit_percent: STEAL_LIMIT * 100.0,
+        cpu_wait_percent: None,
         margin_percent: args.margin,
         confidence_percent: found.confidence * 100.0,
         knobs: effects.collect(),

@@ -15,6 +15,10 @@ pub struct CompareResult {
     pub round_duration_ns: u64,
     /// CPU steal in percent above which a round was left out.
     pub steal_limit_percent: f64,
+    /// Time that the thread which waited most was ready to run and another process had its CPU, in
+    /// percent of a turn: the median of the turns that count.
+    #[serde(default)]
+    pub cpu_wait_percent: Option<f64>,
     /// Turns that were measured a second time because of CPU steal; the second reading counts.
     #[serde(default)]
     pub turns_repeated: u32,

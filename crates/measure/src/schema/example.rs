@@ -321,6 +321,7 @@ pub(crate) fn sweep() -> SweepResult {
         rounds: 8,
         round_duration_ns: 200_000_000,
         steal_limit_percent: STEAL_LIMIT * 100.0,
+        cpu_wait_percent: Some(0.5),
         margin_percent: 5.0,
         confidence_percent: 95.0,
         knobs: vec![KnobResult {

@@ -30,6 +30,10 @@ pub struct SweepResult {
     pub round_duration_ns: u64,
     /// CPU steal in percent above which a round was left out.
     pub steal_limit_percent: f64,
+    /// Time that the thread which waited most was ready to run and another process had its CPU, in
+    /// percent of a turn: the median of the turns that count.
+    #[serde(default)]
+    pub cpu_wait_percent: Option<f64>,
     /// Differences up to this many percent do not matter.
     pub margin_percent: f64,
     /// Confidence of the interval of each level, such that all together hold with 95 %.

@@ -1,10 +1,11 @@
 use serde_json::{Value, json};
 
 use super::example::{delays, example, sweep, trace};
+pub(crate) use super::lab::tests::lab;
 use super::*;
 use crate::compare::{Round, figure, ratio};
 
-pub(super) fn comparison() -> CompareResult {
+pub(crate) fn comparison() -> CompareResult {
     let rounds = |base: f64| -> Vec<Round> {
         (0..6)
             .map(|i| Round {
@@ -18,6 +19,7 @@ pub(super) fn comparison() -> CompareResult {
         rounds: 6,
         round_duration_ns: 150_000_000,
         steal_limit_percent: 4.0,
+        cpu_wait_percent: Some(0.5),
         turns_repeated: 0,
         until_ci: Some(UntilCi {
             estimate: Some(SeriesEstimate {
