@@ -66,11 +66,11 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// Packets that such a trial is to send.
+    /// Returns the number of packets that such a trial is to send: at least one.
     #[must_use]
     pub fn packets(&self) -> u64 {
         let packets = u128::from(self.load_pps) * u128::from(self.duration_ns) / 1_000_000_000;
-        u64::try_from(packets).unwrap_or(u64::MAX)
+        u64::try_from(packets).unwrap_or(u64::MAX).max(1)
     }
 }
 

@@ -307,17 +307,25 @@ fn nonsense_is_refused_with_what_it_would_take() {
     refused(Binary::new(range(), 0.0, f64::NAN, 0, 1).unwrap_err(), "width above 0");
     refused(BackToBack::new(0, 10, 1, 0).unwrap_err(), "at least");
     refused(LossCurve::new(range(), 9, 1).unwrap_err(), "at least 10 steps");
-    refused(
-        Stability::new(
-            Trial {
-                load_pps: 1,
-                duration_ns: 1,
-            },
-            1,
-        )
-        .unwrap_err(),
-        "at least 1",
-    );
+    let trial = Trial {
+        load_pps: 1,
+        duration_ns: 1,
+    };
+    refused(Stability::new(trial, 0).unwrap_err(), "at least one trial");
+}
+
+#[test]
+fn a_trial_sends_at_least_one_packet() {
+    let packets = |load_pps, duration_ns| Trial { load_pps, duration_ns }.packets();
+    assert_eq!(packets(1, 300_000_000), 1);
+    assert_eq!(packets(9, SECOND / 4), 2);
+    let trial = Trial {
+        load_pps: 1,
+        duration_ns: 300_000_000,
+    };
+    let mut check = Stability::new(trial, 2).unwrap();
+    run(&mut check, |trial: Trial| all_sent(trial.packets(), trial.packets()));
+    assert!(check.result(0.0).is_stable());
 }
 
 #[test]
