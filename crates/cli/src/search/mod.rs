@@ -126,6 +126,7 @@ fn search(args: &Args, echo: Option<u32>, stop: &Stop) -> Result<()> {
             ))
         })
         .collect::<Result<_>>()?;
+    let answers = path.check_answers(args);
     let far = path.finish();
     drop(path);
     let nothing = result.tables.iter().all(|table| table.trials == 0);
@@ -139,7 +140,7 @@ fn search(args: &Args, echo: Option<u32>, stop: &Stop) -> Result<()> {
     if nothing {
         anyhow::bail!("no trial was run: it was ended before the first one");
     }
-    Ok(())
+    answers
 }
 
 fn seconds(time: Duration) -> String {
@@ -191,7 +192,9 @@ impl Searcher<'_> {
         let goals = self.args.goals();
         let stable = self.stability(&mut table, packets)?;
         let least = goals.iter().map(|goal| goal.exceed_ratio).fold(1.0, f64::min);
-        if stable > least && !self.args.even_if_unstable {
+        if self.path.check_answers(self.args).is_err() {
+            table.refused = Some("no packet came out of the path at the lowest rate".to_owned());
+        } else if stable > least && !self.args.even_if_unstable {
             table.refused = Some(format!(
                 "packets are lost in {:.0} % of the trials at the lowest rate: a highest rate without loss would be chance. Look for who loses them \
                  (ringside doctor, tune), allow loss (--loss), or search all the same (--even-if-unstable)",
@@ -211,6 +214,7 @@ impl Searcher<'_> {
         self.bar.tick();
         let begun = Instant::now();
         let found = capacity::find(self.path, packets, self.range.max_pps(), self.args.pieces, self.stop)?;
+        self.path.received += found.received_packets;
         (table.trials, table.trial_time_ns) = (1, session::nanos(begun.elapsed()));
         table.capacity = Some(found);
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use ringside_measure::control::{SESSION_STEP, Start, Tally, Work};
 use ringside_measure::latency::RttRecorder;
 use ringside_measure::pace::Pacer;
@@ -46,6 +46,8 @@ pub(super) struct Path {
     session: u32,
     /// Packets of all trials.
     sent: u64,
+    /// Packets of all trials that came out of the path.
+    pub(super) received: u64,
     clock: FastClock,
 }
 
@@ -130,6 +132,7 @@ impl Path {
             drain: args.drain,
             session,
             sent: 0,
+            received: 0,
             clock,
         })
     }
@@ -161,6 +164,30 @@ impl Path {
     /// Whether a server counts, so that there are no times at all.
     pub(super) fn counts_there(&self) -> bool {
         self.server.as_ref().is_some_and(|server| server.counts)
+    }
+
+    /// Returns an error if packets were sent and none came out of the path.
+    pub(super) fn check_answers(&self, args: &Args) -> Result<()> {
+        if self.sent == 0 || self.received != 0 {
+            return Ok(());
+        }
+        let (sent, interface) = (self.sent, &args.port.interface);
+        let port = args.flow.to_port;
+        match (&args.receive, &self.server) {
+            (Some(far), _) => bail!(
+                "search {interface}: {sent} packet(s) sent, none arrived at {far}: does the device \
+                 in between forward UDP port {port}?"
+            ),
+            (None, Some(_)) => bail!(
+                "search {interface}: {sent} packet(s) sent, none arrived at the server: does a \
+                 firewall drop UDP port {}?",
+                self.flow.dst.port()
+            ),
+            (None, None) => bail!(
+                "search {interface}: {sent} packet(s) sent, none answered: is `ringside echo` \
+                 running there, on UDP port {port}?"
+            ),
+        }
     }
 
     /// Ends the session with the server; what it told.
@@ -252,6 +279,7 @@ impl Path {
         };
         let rtt = pump.rtt;
         self.sent += outcome.sent;
+        self.received += outcome.received;
         Ok(Done { outcome, rtt })
     }
 }
