@@ -435,7 +435,7 @@ fn rates(out: &mut Lines, label: &str, rates: Option<&Rates>, number: u64, run_n
         ),
         None if number == 0 => return,
         None => format!(
-            "{} packets in {}, all at one time: no rate",
+            "{} packets in {}, all within less than 1 ms: no rate",
             packets(number),
             duration(run_ns)
         ),

@@ -37,6 +37,10 @@ pub const fn wire_bits(frame_bytes: u64) -> u64 {
     padded.saturating_add(WIRE_OVERHEAD_BYTES).saturating_mul(8)
 }
 
+/// Shortest time from the first packet to the last that gives a rate: 1 ms. An application takes
+/// the packets of a shorter burst out of the queue faster than they came.
+pub const MIN_SPAN_NS: u64 = 1_000_000;
+
 /// When the packets of one direction passed, from the first to the last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
@@ -115,12 +119,13 @@ impl Rates {
     /// `header_bytes` of each frame are no payload. Bits on the wire contain the 24 bytes of
     /// overhead of each frame, and padding where the mean frame is shorter than the shortest.
     ///
-    /// `None` if all packets passed at one time, which gives no rate.
+    /// `None` if all packets passed at one time, or within less than [`MIN_SPAN_NS`]: that is the
+    /// time between two reads of the receiver, and gives no rate.
     #[must_use]
     pub fn within(span: Span, packets: u64, bytes: u64, header_bytes: u64) -> Option<Self> {
         let counted = packets
             .checked_sub(span.first_packets)
-            .filter(|&counted| counted != 0)?;
+            .filter(|&counted| counted != 0 && span.duration_ns() >= MIN_SPAN_NS)?;
         let mean = bytes / packets;
         let rates = Self::new(counted, mean, mean, span.duration_ns())?;
         // The mean is rounded to bytes; the sum is exact.

@@ -26,25 +26,25 @@ fn no_time_is_no_rate() {
 
 #[test]
 fn a_rate_is_over_the_intervals_between_the_packets() {
-    // 100 packets, one each 10 µs, within 990 µs: 100,000 a second.
+    // 100 packets, one each 100 µs, within 9.9 ms: 10,000 a second.
     let span = Span {
         first_ns: 5_000_000,
         first_packets: 1,
-        last_ns: 5_990_000,
+        last_ns: 14_900_000,
     };
     let rates = Rates::within(span, 100, 100 * 82, 42).unwrap();
-    assert_eq!((rates.packets_pps, rates.span_ns), (100_000.0, Some(990_000)));
-    assert_eq!((rates.frame_bps, rates.payload_bps), (65_600_000.0, 32_000_000.0));
-    assert_eq!(rates.wire_bps, 84_800_000.0);
+    assert_eq!((rates.packets_pps, rates.span_ns), (10_000.0, Some(9_900_000)));
+    assert_eq!((rates.frame_bps, rates.payload_bps), (6_560_000.0, 3_200_000.0));
+    assert_eq!(rates.wire_bps, 8_480_000.0);
     // In bursts of 10: the first burst starts the clock.
     let bursts = Span {
         first_packets: 10,
-        last_ns: 5_900_000,
+        last_ns: 14_000_000,
         ..span
     };
-    assert_eq!(Rates::within(bursts, 100, 8_200, 42).unwrap().packets_pps, 100_000.0);
+    assert_eq!(Rates::within(bursts, 100, 8_200, 42).unwrap().packets_pps, 10_000.0);
     // Short frames are padded on the wire.
-    assert_eq!(Rates::within(span, 100, 4_200, 42).unwrap().wire_bps, 67_200_000.0);
+    assert_eq!(Rates::within(span, 100, 4_200, 42).unwrap().wire_bps, 6_720_000.0);
 }
 
 #[test]
@@ -61,6 +61,16 @@ fn packets_that_pass_at_one_time_have_no_rate() {
     };
     assert_eq!(Rates::within(burst, 64, 64 * 60, 0), None);
     assert_eq!(Rates::within(burst, 0, 0, 0), None);
+    // What the receiver takes out of a full ring is no rate at which packets came.
+    let taken = |time_ns| {
+        let span = Span {
+            last_ns: 7 + time_ns,
+            ..burst
+        };
+        Rates::within(span, 2_048, 2_048 * 60, 0)
+    };
+    assert_eq!(taken(MIN_SPAN_NS - 1), None);
+    assert_eq!(taken(MIN_SPAN_NS).map(|rates| rates.packets_pps), Some(1_984_000.0));
 }
 
 #[test]
