@@ -122,7 +122,7 @@ pub(crate) fn packet(flow: &UdpFlow, size: u32, least: usize, port: &Port, mtu: 
             )
         };
         bad_value!(
-            "--size {size}: a packet of this flow has {smallest} to {room} bytes, from the Ethernet header on, without \
+            "size {size}: a packet of this flow has {smallest} to {room} bytes, from the Ethernet header on, without \
              FCS{limit}"
         );
     }
@@ -135,7 +135,7 @@ pub(crate) fn frame(flow: &UdpFlow, size: u32, interface: &Interface, mtu: u32) 
     let (smallest, room) = (flow.header_len().max(60), mtu as usize + ethernet::HEADER_LEN);
     if size < smallest || size > room {
         bad_value!(
-            "--size {size}: a packet of this flow has {smallest} to {room} bytes, from the Ethernet header on, without FCS; the MTU \
+            "size {size}: a packet of this flow has {smallest} to {room} bytes, from the Ethernet header on, without FCS; the MTU \
              of {interface} is {mtu}"
         );
     }

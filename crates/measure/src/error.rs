@@ -58,7 +58,8 @@ pub enum Error {
     Search(String),
     /// A width of an interval that no interval can have.
     #[error(
-        "running until an interval is narrower than {width} of its median: give a part between 0 and 100 %, such as 1 %"
+        "running until an interval is narrower than {} % of its median: give a part between 0 and 100 %, such as 1 %",
+        width * 100.0
     )]
     Width {
         /// What was asked for, as a part of the median.

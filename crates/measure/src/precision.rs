@@ -213,6 +213,8 @@ mod tests {
             let error = UntilWidth::new(nonsense).unwrap_err().to_string();
             assert!(error.contains("between 0 and 100 %"), "{error}");
         }
+        let error = UntilWidth::new(2.0).unwrap_err().to_string();
+        assert!(error.contains("narrower than 200 % of its median"), "{error}");
     }
 
     #[test]

@@ -86,9 +86,7 @@ pub enum Error {
         what: String,
     },
     /// The driver knows no offload of that name.
-    #[error(
-        "'{interface}' has no offload named '{feature}'; `ethtool -k {interface}` and Interface::features() list them"
-    )]
+    #[error("'{interface}' has no offload named '{feature}'; `ethtool -k {interface}` lists them")]
     UnknownFeature {
         /// On which interface.
         interface: String,

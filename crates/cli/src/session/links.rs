@@ -250,10 +250,7 @@ impl Links {
             )),
             LinkEvent::MtuChanged { mtu } => {
                 link.new_mtu = Some(mtu);
-                Some(format!(
-                    "{name} has MTU {mtu} now; packets to forward that are longer are dropped, and a run \
-                     whose own packets are longer ends"
-                ))
+                Some(format!("{name} has MTU {mtu} now; it sends no packets that are longer"))
             }
             event => {
                 self.end = self.end.take().or_else(|| gone(name, &event));

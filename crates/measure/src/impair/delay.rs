@@ -1,6 +1,7 @@
 //! How long a packet takes.
 
 use std::f64::consts::TAU;
+use std::time::Duration;
 
 use super::Settings;
 use crate::Error;
@@ -39,7 +40,10 @@ impl Delay {
         } = *settings;
         if spread == Spread::Uniform && jitter_ns > delay_ns {
             return Err(Error::Impairment(format!(
-                "a delay of {delay_ns} ns with a jitter of {jitter_ns} ns would be below zero; give a longer delay or less jitter"
+                "a delay of {:?} with a jitter of {:?} would be below zero; give a longer delay or less \
+                 jitter",
+                Duration::from_nanos(delay_ns),
+                Duration::from_nanos(jitter_ns)
             )));
         }
         Ok(Self {

@@ -339,11 +339,11 @@ fn nonsense_is_refused() {
         ),
         (
             Settings {
-                delay_ns: 1,
-                jitter_ns: 2,
+                delay_ns: 1_000_000,
+                jitter_ns: 2_000_000,
                 ..Settings::default()
             },
-            "below zero",
+            "a delay of 1ms with a jitter of 2ms would be below zero",
         ),
     ] {
         assert!(refused(settings).contains(word), "{word}");

@@ -26,7 +26,7 @@ pub(super) fn open(args: &FwdArgs, interface: &Interface) -> Result<Ports> {
         });
     };
     if *name == args.port.interface {
-        bad_value!("--out {name}: leave --out out to send packets back on the interface they came from");
+        bad_value!("{name} is both interfaces: leave --out (or --to) out to send packets back there");
     }
     let second = Interface::by_name(name).context("--out")?;
     let umem = match args.copy_between {
