@@ -135,8 +135,8 @@ pub(super) async fn run(channel: Channel, args: &LoadArgs, json: bool) -> Result
         let put = done + args.skip;
         if done == 0 {
             return match args.skip {
-                0 => "no neighbour was put".to_owned(),
-                skip => format!("no neighbour was put behind those of --skip {skip}"),
+                0 => "no neighbour is known to be put".to_owned(),
+                skip => format!("no neighbour is known to be put behind those of --skip {skip}"),
             };
         }
         format!("{put} neighbours before that are known, and stay so; --skip {put} goes on behind them")

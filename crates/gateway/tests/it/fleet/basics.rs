@@ -262,7 +262,7 @@ fn a_load_that_is_refused_ends_before_its_input() {
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert!(ended, "it waits for its input: {complaint}");
     assert_eq!(output.status.code(), Some(1), "{complaint}");
-    assert!(complaint.contains("--skip 0 goes on behind them"), "{complaint}");
+    assert!(complaint.contains("no neighbour is known to be put: "), "{complaint}");
 }
 
 /// What a gateway's tables do not know it takes for new, without a look at etcd, which may know that it was deleted.
