@@ -167,7 +167,8 @@ fn ended(text: &str, trouble: Option<&str>, end: &str) -> String {
 }
 
 fn invalid(reasons: &str) -> String {
-    wrapped(&format!("INVALID: {reasons}"), "")
+    // The narrowest terminal that is usual.
+    wrapped_to(80, &format!("INVALID: {reasons}"), "")
 }
 
 /// Text on standard output.

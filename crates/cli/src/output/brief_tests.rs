@@ -419,4 +419,6 @@ fn details_are_the_last_line_also_of_an_invalid_result() {
     let end = "\nINVALID: the hypervisor took 9 % of CPU 1\nDetails: -v; all figures: --json\n";
     assert!(shown.starts_with(&text) && shown.ends_with(end), "{shown}");
     assert_eq!(ended("a\n", None, DETAILS), format!("a\n{DETAILS}"));
+    let long = ended("", Some(&"reason ".repeat(60)), "");
+    assert!(long.lines().all(|line| line.chars().count() <= 80), "{long}");
 }
