@@ -63,14 +63,17 @@ static void is_refused(rsd_port *port, rsd_queue *queue)
 	EXPECT(RSD_ECLOSED, rsd_receive(queue, packets, BURST, 0));
 }
 
-/* Runs in a child: becomes a daemon, is refused there, and opens a port of its own. */
-static void become_daemon(const char *interface, int done)
+/* Runs in a child: becomes a daemon, is refused there, and opens a port of its own once that of the
+ * process before is gone. */
+static void become_daemon(const char *interface, int go, int done)
 {
 	rsd_queue *queue;
+	char mark;
 	rsd_port *port = open_port(interface, &queue);
 
 	CHECK(daemon(1, 1) == 0);
 	is_refused(port, queue);
+	CHECK(read(go, &mark, 1) == 1);
 	port = open_port(interface, &queue);
 	send_bursts(queue);
 	EXPECT(RSD_OK, rsd_port_close(port));
@@ -82,7 +85,7 @@ int main(int argc, char **argv)
 {
 	rsd_queue *queue;
 	rsd_port *port;
-	int status, done[2];
+	int status, go[2], done[2];
 	char mark;
 	pid_t child;
 
@@ -102,15 +105,18 @@ int main(int argc, char **argv)
 	send_bursts(queue);
 	EXPECT(RSD_OK, rsd_port_close(port));
 
-	CHECK(pipe(done) == 0);
+	CHECK(pipe(go) == 0 && pipe(done) == 0);
 	child = fork();
 	CHECK(child >= 0);
 	if (child == 0) {
+		close(go[1]);
 		close(done[0]);
-		become_daemon(argv[1], done[1]);
+		become_daemon(argv[1], go[0], done[1]);
 	}
+	close(go[0]);
 	close(done[1]);
 	CHECK(waitpid(child, &status, 0) == child);
+	CHECK(write(go[1], "+", 1) == 1);
 	/* Nothing comes when it has failed. */
 	CHECK(read(done[0], &mark, 1) == 1);
 	puts("fork: ok");
