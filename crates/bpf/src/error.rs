@@ -45,7 +45,7 @@ pub enum Error {
     InvalidFile {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it, and what would be right.
+        /// The fault, and what would be right.
         what: String,
     },
     /// A loaded program could not be attached to an interface.
@@ -123,7 +123,7 @@ pub enum Error {
     Invalid {
         /// The program's name in the kernel.
         program: &'static str,
-        /// What is wrong with it, and what would be right.
+        /// The fault, and what would be right.
         what: String,
     },
 }

@@ -350,8 +350,8 @@ pub(crate) struct PingArgs {
     /// when the answer is there]
     #[arg(long, value_name = "PPS", value_parser = rate)]
     pub(crate) rate: Option<u64>,
-    /// Probes in flight at the most, such as 16 or 1k [default: 1; with --rate 65536, so that the
-    /// schedule does not wait for answers]
+    /// Highest number of probes in flight, such as 16 or 1k [default: 1; with --rate 65536, so that
+    /// the schedule does not wait for answers]
     #[arg(long, value_name = "N", value_parser = count_in(1_u32..=65536))]
     pub(crate) depth: Option<u32>,
     /// Seconds, or a time such as 200ms, to wait for an answer before the next probe takes its
@@ -421,7 +421,7 @@ pub(crate) struct PortArgs {
     /// SCHED_FIFO priority of the threads, 1 to 99 [default: the normal scheduler]
     #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(i32).range(1..=99))]
     pub(crate) priority: Option<i32>,
-    /// Packets of a burst at the most, such as 256 or 1k
+    /// Highest number of packets in a burst, such as 256 or 1k
     #[arg(short, long, default_value_t = 64, value_parser = count_in(0_u32..=u32::MAX))]
     pub(crate) batch: u32,
     #[arg(long, value_name = "BYTES", help = frame_size_help())]

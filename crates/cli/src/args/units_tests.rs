@@ -44,7 +44,7 @@ const NO_COUNTS: [(&[&str], &str); 4] = [
         ],
         "the number that something has",
     ),
-    (&["max-guests", "max-sessions"], "64 at the most"),
+    (&["max-guests", "max-sessions"], "at most 64"),
 ];
 
 /// Options whose values have times or counts among other parts, each with such a value.
@@ -157,7 +157,7 @@ fn every_time_and_every_count_takes_units_and_names_them() {
             let option = format!("{} --{}", name.trim(), arg.get_long().unwrap());
             let (value, units, number) = match kind(&command, arg, &option) {
                 Kind::Time => ("7s", &TIMES[..], &mut times),
-                // Also within the bounds of what takes 64 at the most.
+                // Also within the bounds of what takes at most 64.
                 Kind::Count => ("0.06k", &COUNTS[..], &mut counts),
                 Kind::Parts(value) => (value, &["us", "k", "kpps"][..], &mut counts),
                 Kind::Other => continue,

@@ -52,7 +52,7 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub(crate) variants: Vec<Kind>,
 
-    /// How often each variant has its turn, such as 20 or 1k [default: as often as the time allows]
+    /// Number of turns of each variant, such as 20 or 1k [default: as often as the time allows]
     #[arg(long, value_parser = count_in(1_u32..=u32::MAX))]
     pub(crate) rounds: Option<u32>,
 

@@ -7,14 +7,14 @@ use ringside_measure::schema::Table;
 
 use super::variant::Kind;
 
-/// Whether the best option of a table is better than plain UDP.
+/// Result of the comparison of the best option of a table with plain UDP.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verdict {
     /// This option is clearly better than the base.
     Best(String),
     /// The interval of the ratio holds 1.
     Unclear,
-    /// There is no ratio, or it has no interval.
+    /// The ratio, or its interval, is missing.
     TooFewRounds,
     /// No plain UDP socket gave a figure.
     NoPlainUdp,

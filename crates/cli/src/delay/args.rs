@@ -67,7 +67,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", value_parser = gap)]
     interval: Option<Duration>,
 
-    /// Seconds, or a time such as 2min, for all cells together at the most, even if samples are
+    /// Seconds, or a time such as 2min, as a limit for all cells together, even if samples are
     /// missing then [default: with --lab twice what they take, else 300]
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     pub(super) time: Option<Duration>,

@@ -26,7 +26,7 @@ use crate::stop::Stop;
 /// A cell that failed so often and never worked has no further turn.
 const FAILURES: usize = 2;
 
-/// How often a turn is tried at the most that the hypervisor takes the machine away from.
+/// Highest number of tries of a turn that the hypervisor takes the machine away from.
 pub(super) const TRIES: u32 = 4;
 
 /// How often a turn is repeated in which a guest has ended.

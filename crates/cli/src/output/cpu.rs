@@ -112,13 +112,13 @@ fn thread(thread: &ThreadUse) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use ringside_measure::schema::{Operation, PerfCounts};
 
     use super::*;
 
-    fn render(user_ns: u64, number: u64) -> String {
-        let mut result = RunResult::new(Operation::Ping);
+    /// Returns the CPU time of some packets that took 4,000 cycles.
+    pub(crate) fn stages(user_ns: u64, packets: u64) -> CpuStages {
         let stages = CpuStages {
             packets: 0,
             user_ns,
@@ -134,7 +134,12 @@ mod tests {
             }),
             no_counters: None,
         };
-        result.cpu_stages = Some(stages.over(number));
+        stages.over(packets)
+    }
+
+    fn render(user_ns: u64, number: u64) -> String {
+        let mut result = RunResult::new(Operation::Ping);
+        result.cpu_stages = Some(stages(user_ns, number));
         let mut out = Lines::default();
         text(&mut out, &result);
         out.text

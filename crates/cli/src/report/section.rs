@@ -410,30 +410,12 @@ fn command(words: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ringside_measure::schema::PerfCounts;
-
     use super::*;
+    use crate::output::cpu::tests::stages;
 
     #[test]
     fn cycles_of_few_packets_are_shown_in_all() {
-        let with = |number: u64| {
-            let stages = CpuStages {
-                packets: 0,
-                user_ns: 10_000_000,
-                system_ns: 0,
-                softirq_ns: 0,
-                steal_ns: 0,
-                tick_ns: 10_000_000,
-                per_packet: None,
-                threads: Vec::new(),
-                counters: Some(PerfCounts {
-                    user_cycles: 4_000,
-                    ..PerfCounts::default()
-                }),
-                no_counters: None,
-            };
-            stages_part(&stages.over(number)).into_string()
-        };
+        let with = |number| stages_part(&stages(10_000_000, number)).into_string();
         let few = with(999);
         let part = "CPU time a packet is not shown: 999 packets are too few, it takes 1,000.";
         assert!(few.contains(part), "{few}");

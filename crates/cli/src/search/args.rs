@@ -113,7 +113,7 @@ pub(crate) struct Args {
     /// Short trials, five of them a rate, bounds 5 % apart: to try it out
     #[arg(long)]
     pub(super) quick: bool,
-    /// Seconds, or a time such as 30min, for everything together at the most; what is known then is
+    /// Seconds, or a time such as 30min, as a limit for everything together; what is known then is
     /// printed
     #[arg(short, long, default_value = "1800", value_name = "SECONDS", value_parser = seconds)]
     pub(super) time: Duration,

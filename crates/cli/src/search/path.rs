@@ -430,7 +430,7 @@ struct Pump<'a> {
 }
 
 impl Pump<'_> {
-    /// Sends what is due, a burst at the most.
+    /// Sends what is due, at most a burst.
     fn send(&mut self, queue: &mut Queue, now: u64, batch: u32) -> Result<()> {
         let due = self.pacer.backlog(now).min(self.left).min(u64::from(batch));
         if due == 0 {

@@ -56,11 +56,11 @@ pub(crate) struct Args {
     /// Let anybody in who reaches it
     #[arg(long)]
     pub(super) insecure: bool,
-    /// Packets per second of a session at the most, such as 10k or 2M: who asks for more is
+    /// Highest rate of a session in packets/s, such as 10k or 2M: who asks for more is
     /// refused, who sends more is not answered
     #[arg(long, value_name = "PPS", value_parser = rate)]
     pub(super) max_rate: Option<u64>,
-    /// Seconds of a session at the most, or a time such as 10min
+    /// Longest session in seconds, or a time such as 10min
     #[arg(long, default_value = "3600", value_name = "SECONDS", value_parser = seconds)]
     pub(super) max_time: Duration,
     /// Sessions at a time

@@ -33,7 +33,7 @@ pub(crate) fn result(operation: Operation, ran: &Ran, queues: Vec<QueueCounters>
 /// Takes what the sockets still hold after a run, and tells how many packets the XDP program had given them before.
 ///
 /// Packets may still flow: the program cannot be told to stop, so this waits until as many as were counted have come out
-/// or are counted as lost, for [`SETTLE`] at the most.
+/// or are counted as lost, for at most [`SETTLE`].
 pub(crate) fn settle(port: &mut Port) -> Result<u64> {
     napi::warn(port);
     let redirected = port.program_counters()?.iter().map(|queue| queue.redirected).sum();

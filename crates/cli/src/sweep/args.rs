@@ -57,7 +57,7 @@ pub(crate) struct Args {
 
     /// Fresh rounds, such as 20 or 1k, in which the best has to be better than the base once more:
     /// five at least, for an interval [default: a fifth of the time, or as many as --rounds; ten
-    /// times that at the most with --until-ci]
+    /// times at most that with --until-ci]
     #[arg(long, value_name = "ROUNDS", value_parser = count_in(1_u32..=u32::MAX))]
     pub(crate) confirm: Option<u32>,
 

@@ -8,7 +8,7 @@ use ringside_bpf::gateway::GatewayProgram;
 use crate::common::privileged;
 use crate::gateway::bed::SIZES;
 
-/// What newer kernels may need: twice what Linux 6.18 does, which is 73,321. 6.1, whose verifier
+/// Limit for newer kernels: twice the count of Linux 6.18, which is 73,321. 6.1, whose verifier
 /// knows fewer states to be alike, needs 109,485. Of a program that had 289,207 on 6.18 it refused
 /// to see the end.
 const MOST: u64 = 150_000;

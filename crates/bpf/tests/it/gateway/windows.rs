@@ -249,7 +249,7 @@ fn is_dropped(bed: &Bed, said: &Said) -> bool {
     bed.run(&said.bytes(false)).outcome == OUT_OF_WINDOW
 }
 
-/// Workers may have segments that nobody has followed here yet. Whoever forges some moves no bounds
+/// Workers may have segments that nobody has followed here yet. A forged one moves no bounds
 /// by them: what is right fits all the same. Nothing is dropped, and the numbers are forgotten if
 /// something is too far ahead.
 #[test]
@@ -369,7 +369,7 @@ fn numbers_are_forgotten_after_a_gap_if_something_does_not_fit() {
     });
 }
 
-/// What workers have followed meanwhile is added to what was followed here.
+/// Numbers that workers have followed meanwhile are added to those followed here.
 #[test]
 fn numbers_settle_when_all_that_was_ahead_is_known() {
     with_rules(|bed| {

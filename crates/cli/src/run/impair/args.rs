@@ -48,7 +48,7 @@ pub(crate) struct ImpairArgs {
     /// Packets to hold back until N later ones have left: 1%:3 or every:10k:3
     #[arg(long, value_name = "[SIDE=]PACKETS:N")]
     reorder: Vec<Sided<Reorder>>,
-    /// For how long such a packet waits for them at the most
+    /// Longest time that such a packet waits for them
     #[arg(long, default_value = "100ms", value_name = "TIME", value_parser = time)]
     reorder_wait: Duration,
     /// Time that each packet takes, such as 10ms

@@ -30,7 +30,7 @@ pub(crate) struct AskArgs {
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true,
           default_missing_value = "1", value_parser = count_in(1_u32..=u32::MAX))]
     pub(crate) tx_stamps: Option<u32>,
-    /// Stamps that are awaited at a time at the most, such as 4 or 1k, for NICs with few registers
+    /// Highest number of stamps awaited at a time, such as 4 or 1k, for NICs with few registers
     /// for them [default: no limit]
     #[arg(long, value_name = "N", requires = "tx_stamps",
           value_parser = count_in(1_u32..=u32::MAX))]
