@@ -9,6 +9,7 @@ mod args;
 mod caps;
 mod clock;
 mod compare;
+#[cfg_attr(not(feature = "full"), path = "no_config.rs")]
 mod config;
 mod delay;
 #[cfg(feature = "full")]
@@ -32,16 +33,20 @@ mod pin;
 mod progress;
 mod report;
 mod run;
+#[cfg(feature = "full")]
 mod search;
 mod serve;
 mod session;
+#[cfg_attr(not(feature = "full"), path = "steer/table.rs")]
 mod steer;
 mod stop;
+#[cfg_attr(not(feature = "full"), path = "sweep/table.rs")]
 mod sweep;
 mod system;
 mod target;
 #[cfg(feature = "full")]
 mod top;
+#[cfg_attr(not(feature = "full"), path = "trace/table.rs")]
 mod trace;
 #[cfg(feature = "full")]
 mod tune;

@@ -4,6 +4,7 @@ use std::io;
 
 use ringside_nic::netlink::NetlinkError;
 
+#[cfg(feature = "guests")]
 use crate::attach::Way;
 
 /// A test bed that could not be built or changed.
@@ -79,6 +80,7 @@ pub enum Error {
         reason: String,
     },
     /// This machine lacks what a way to attach a guest takes.
+    #[cfg(feature = "guests")]
     #[error("a guest cannot be attached by {way} here: {what}; {advice}")]
     Missing {
         /// Which way.

@@ -61,13 +61,16 @@
 //! over. Each namespace also has a name under `/run/netns`, so `ip netns exec NAME …` works from a shell.
 
 #![deny(unsafe_code)]
+#![cfg_attr(not(feature = "guests"), allow(dead_code, reason = "guests alone use it"))]
 
+#[cfg(feature = "guests")]
 pub mod attach;
 mod borrowed;
 mod configure;
 mod device;
 mod enter;
 mod error;
+#[cfg(feature = "guests")]
 pub mod guest;
 mod in_use;
 mod lab;

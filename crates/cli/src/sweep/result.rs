@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use ringside_measure::compare::{Ratio, STEAL_LIMIT};
+use ringside_measure::compare::STEAL_LIMIT;
 use ringside_measure::schema::{BestResult, ConfigurationResult, KnobResult, LevelResult, SweepResult, UntilCi};
 use ringside_measure::sweep::{Better, Design, Found, Method, Sweep};
 
 use super::have::Knobs;
+use super::table::interval;
 use super::{Args, knob};
 use crate::session::nanos;
 
@@ -127,12 +128,4 @@ fn remarks(args: &Args, configurations: usize, found: &Found) -> Vec<String> {
         ),
         "Options for --config of ringside rx, tx, fwd, echo and ping.".to_owned(),
     ]
-}
-
-/// `1.07 [1.04-1.10]`
-pub(super) fn interval(ratio: &Ratio) -> String {
-    match ratio.low.zip(ratio.high) {
-        Some((low, high)) => format!("{:.2} [{low:.2}-{high:.2}]", ratio.median),
-        None => format!("{:.2} [?]", ratio.median),
-    }
 }

@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, Table as Grid, presets};
-use ringside_measure::compare::{Figure, ROUNDS_FOR_INTERVAL};
+use ringside_measure::compare::{Figure, ROUNDS_FOR_INTERVAL, Ratio};
 use ringside_measure::schema::{ConfigurationResult, Document, LevelResult, Outcome, SweepResult};
 use ringside_measure::sweep::{Method, Plan, Sweep, Verdict};
 
+#[cfg(feature = "full")]
 use super::Args;
-use super::result::interval;
 use crate::output::{count, wrapped};
 use crate::system;
 
@@ -16,6 +16,7 @@ use crate::system;
 const SHOWN: usize = 8;
 
 /// What will be done, and what it cannot tell.
+#[cfg(feature = "full")]
 pub(super) fn plan(args: &Args, path: &str, sweep: &Sweep, plan: &Plan) -> String {
     let design = sweep.design();
     let knobs: Vec<String> = design
@@ -294,4 +295,12 @@ fn right(mut grid: Grid, columns: &[usize]) -> Grid {
         }
     }
     grid
+}
+
+/// `1.07 [1.04-1.10]`
+pub(super) fn interval(ratio: &Ratio) -> String {
+    match ratio.low.zip(ratio.high) {
+        Some((low, high)) => format!("{:.2} [{low:.2}-{high:.2}]", ratio.median),
+        None => format!("{:.2} [?]", ratio.median),
+    }
 }
