@@ -142,7 +142,7 @@ pub struct rsd_options {
     /// With RSD_HINTS: structs of hints beside those in the BTF of program_file, which are found by themselves. With program_fd
     /// and xsks_map_fd all of them.
     pub layouts: *const *const rsd_layout,
-    /// Packets for which frames wait under steady load, in the copy modes; 256. An idle or bursty
+    /// Packets for which frames wait under steady load, in the copy modes; 1024. An idle or bursty
     /// queue keeps all of its frames waiting, as long as rsd_receive() is called every 10 ms. With
     /// UINT32_MAX all of them wait at all times.
     pub working_set: u32,

@@ -116,7 +116,7 @@ impl QueueOptions {
     /// Fewest frames that a queue takes by default where memory is short.
     pub(crate) const MIN_DEFAULT_FRAMES: u32 = 512;
     /// Packets for which frames wait under steady load, where no number is asked for.
-    pub const DEFAULT_WORKING_SET: u32 = 256;
+    pub const DEFAULT_WORKING_SET: u32 = 1024;
     /// Frames of a queue that transmits alone, where no number is asked for.
     pub const DEFAULT_TRANSMIT_FRAMES: u32 = 256;
     /// Slots that a NIC's receive ring is taken to have where its driver does not report them.
@@ -256,11 +256,11 @@ impl QueueOptions {
     }
 
     /// Packets for which frames wait on the fill ring under steady load, in the copy modes. Default
-    /// 256. With as many as the fill ring has slots, or more, all wait at all times.
+    /// 1024. With as many as the fill ring has slots, or more, all wait at all times.
     ///
     /// The kernel takes the frames of the fill ring in turn, so each of them passes through the
     /// cache. An idle queue, and one whose load comes in bursts, keeps all of its frames there. If
-    /// for 130 ms packets come at a high rate and the application takes each soon, or if it is
+    /// for 40 ms packets come at a high rate and the application takes each soon, or if it is
     /// overloaded all the time, fewer wait. A burst, a slower rate or a pause of 10 ms restores
     /// them, and a burst makes the time longer that it takes until load counts as steady again.
     /// Only [`Queue::recv`](crate::Queue::recv) restores them: an event loop that sleeps elsewhere

@@ -22,7 +22,7 @@ pub(super) fn frames_help() -> String {
 
 pub(super) fn working_set_help() -> String {
     format!(
-        "Packets for which frames wait under steady load, such as 256 or 1k, in the copy modes: \
+        "Packets for which frames wait under steady load, such as 512 or 2k, in the copy modes: \
          few stay in the cache; with as many as --frames all wait at all times [default: {}]",
         QueueOptions::DEFAULT_WORKING_SET
     )

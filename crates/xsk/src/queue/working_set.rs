@@ -17,7 +17,7 @@ const WINDOW: Duration = Duration::from_millis(8);
 
 /// Windows of steady load before the working set shrinks: at first, and at most. The number doubles
 /// with each shrinking that a burst proved wrong, and halves with each that lasted as long.
-const MIN_STEADY_WINDOWS: u32 = 16;
+const MIN_STEADY_WINDOWS: u32 = 4;
 const MAX_STEADY_WINDOWS: u32 = 4096;
 
 /// Decides how many frames wait on the fill ring.
