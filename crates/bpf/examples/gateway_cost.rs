@@ -138,6 +138,7 @@ fn measure(neighbors: u32) -> Result<(), Box<dyn std::error::Error>> {
         geneve_port: 6081,
         addresses: vec![OWN.into()],
         ttl: 64,
+        check_windows: true,
         ports: vec![Some(GatewayPort {
             ifindex: LOOPBACK,
             mac: [2, 0, 0, 0, 0, 0xfe],

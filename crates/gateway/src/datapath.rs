@@ -40,6 +40,7 @@ mod options;
 mod pace;
 mod ports;
 mod resolver;
+mod settling;
 mod sockets;
 mod supervisor;
 mod trace;
@@ -48,7 +49,8 @@ mod veth;
 mod waiting;
 mod worker;
 
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+mod worker_status;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -65,7 +67,7 @@ use tokio::sync::mpsc;
 use self::attach::Obtained;
 pub use self::attach::unpin;
 use self::cache::{Cache, Room};
-use self::counters::{Full, WorkerCounters, of_program};
+use self::counters::{Full, of_program};
 use self::direct::Telling;
 use self::epochs::Epochs;
 use self::growth::Growth;
@@ -84,12 +86,11 @@ pub(crate) use self::worker::now;
 use self::worker::{Shared, Tell};
 use crate::model::{
     CannotTrace, Counters, DataPath, PathCounters, PathSettings, Tables, TraceFilter, Traced, WorkerLoad,
+use self::worker_status::{STUCK, WorkerStatus};
 };
 
 /// Packets of a burst.
 const BURST: u32 = 64;
-/// A worker that has not come round for so long is stuck.
-const STUCK: Duration = Duration::from_secs(10);
 /// What a process has left goes on for no more than that times `unowned-seconds` after it, while others start.
 const STARTS: u64 = 10;
 /// Time to live of what is sent with new outer headers.
@@ -104,7 +105,7 @@ pub struct XdpPath {
     tables: Arc<Tables>,
     shared: Arc<Shared>,
     cache: Arc<Mutex<Cache>>,
-    workers: Arc<[Told]>,
+    workers: Arc<[WorkerStatus]>,
     limits: Arc<LimitCounters>,
     /// Who tells hosts of direct paths.
     telling: Option<Arc<Telling>>,
@@ -114,65 +115,6 @@ pub struct XdpPath {
     _losses: Option<Losses>,
     /// Keeps others off the pins.
     _pins: Option<std::fs::File>,
-}
-
-/// What a worker tells.
-#[derive(Debug)]
-struct Told {
-    /// Empty while it does not run.
-    name: ArcSwap<String>,
-    counters: WorkerCounters,
-    /// When it came round last, CLOCK_MONOTONIC in nanoseconds; later than any time while it does not run.
-    seen: AtomicU64,
-    /// Its busy time when it was measured last, and how much of the time before that was.
-    busy: AtomicU64,
-    permille: AtomicU16,
-}
-
-impl Told {
-    fn new() -> Self {
-        Self {
-            name: ArcSwap::default(),
-            counters: WorkerCounters::default(),
-            seen: u64::MAX.into(),
-            busy: AtomicU64::new(0),
-            permille: AtomicU16::new(0),
-        }
-    }
-
-    /// It runs from now on. It is called by its queues.
-    fn begin(&self, share: &Share) {
-        let of_port = |(_, port): &(u8, ringside_xsk::Port)| {
-            let queues: Vec<String> = port.queues().iter().map(|queue| queue.id().to_string()).collect();
-            format!("{} queue {}", port.interface().name(), queues.join(","))
-        };
-        let name = share.iter().map(of_port).collect::<Vec<_>>().join(", ");
-        self.name.store(Arc::new(name));
-        self.seen.store(now(), Ordering::Relaxed);
-    }
-
-    fn end(&self) {
-        self.name.store(Arc::default());
-        self.seen.store(u64::MAX, Ordering::Relaxed);
-    }
-
-    fn is_stuck(&self) -> bool {
-        let since = now().saturating_sub(self.seen.load(Ordering::Relaxed));
-        u128::from(since) >= STUCK.as_nanos()
-    }
-
-    /// It has not come round for so long that it may have packets that are nearly a second old.
-    fn is_held_up(&self, now: u64) -> bool {
-        now.saturating_sub(self.seen.load(Ordering::Relaxed)) >= connections::SETTLED / 2
-    }
-
-    fn measure(&self, since: Duration) {
-        let busy = self.counters.read().busy;
-        let more = u128::from(busy - self.busy.swap(busy, Ordering::Relaxed));
-        let permille = (more * 1000 / since.as_nanos().max(1)).min(1000);
-        self.permille
-            .store(u16::try_from(permille).unwrap_or(1000), Ordering::Relaxed);
-    }
 }
 
 impl XdpPath {
@@ -295,7 +237,7 @@ impl XdpPath {
                 foreign: Arc::clone(&tables.foreign),
             }),
             cache: Arc::new(Mutex::new(cache)),
-            workers: (0..workers).map(|_| Told::new()).collect(),
+            workers: (0..workers).map(|_| WorkerStatus::new()).collect(),
             limits: Arc::default(),
             telling: (options.direct.as_ref())
                 .map(|direct| Telling::new(options, direct, tables).map(Arc::new))
@@ -386,6 +328,7 @@ fn configure(options: &PathOptions, ports: &Ports, state: State, generation: u64
         vxlan_port: options.vxlan_port,
         geneve_port: options.geneve_port,
         addresses: state.addresses.clone(),
+        check_windows: options.check_windows,
         known_options: wanted.known_options.clone(),
         ttl: TTL,
         one_in: options.direct.as_ref().map_or(0, direct::one_in),
@@ -513,7 +456,7 @@ impl DataPath for XdpPath {
     }
 
     fn is_alive(&self) -> bool {
-        !self.workers.iter().any(Told::is_stuck)
+        !self.workers.iter().any(WorkerStatus::is_stuck)
     }
 
     fn has_link(&self) -> bool {

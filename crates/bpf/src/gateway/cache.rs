@@ -51,7 +51,8 @@ impl<K: Entry, V: Entry> Cache<K, V> {
     /// # Errors
     ///
     /// [`Error::Map`] if the kernel refuses it for another reason than too little room, such as
-    /// `ENOMEM`: it has no memory for another entry. Some entries may be there then.
+    /// `ENOMEM`: it has no memory for another entry. Some entries may be there then; after `ENOMEM`
+    /// all that there was memory for.
     pub fn put(&self, entries: &[(K, V)]) -> Result<usize> {
         Ok(entries.len() - self.put_once(entries)?.len())
     }
@@ -64,7 +65,7 @@ impl<K: Entry, V: Entry> Cache<K, V> {
     /// As [`put`](Self::put).
     pub fn put_once(&self, entries: &[(K, V)]) -> Result<Vec<usize>> {
         let failed = self.failed("writing");
-        let mut refused = Vec::new();
+        let (mut refused, mut out_of_memory) = (Vec::new(), None);
         let (mut keys, mut values) = (Vec::new(), Vec::new());
         for (number, chunk) in entries.chunks(BATCH).enumerate() {
             keys.clear();
@@ -95,11 +96,15 @@ impl<K: Entry, V: Entry> Cache<K, V> {
                         refused.push(number * BATCH + done);
                         done += 1;
                     }
+                    Err(error) if is_out_of_memory(&error) => {
+                        out_of_memory.get_or_insert(error);
+                        done += 1;
+                    }
                     Err(error) => return Err(failed(error)),
                 }
             }
         }
-        Ok(refused)
+        out_of_memory.map_or(Ok(refused), |error| Err(failed(error)))
     }
 
     /// What is there under a key; None if nothing is.

@@ -21,6 +21,9 @@ pub struct GatewayConfig {
     pub marking: bool,
     /// Only send on what comes from the host where its sender lives, with the sender's MAC address.
     pub source_check: bool,
+    /// Follow the numbers of TCP connections that have
+    /// [some](super::CachedConnection::numbers), and drop segments out of the window.
+    pub check_windows: bool,
     /// What is known of tenants is too old to go by: all packets of theirs are dropped.
     pub stale: bool,
     /// Choose the outer UDP source port by the tenant's flow, instead of keeping what the sender chose.
@@ -104,7 +107,8 @@ impl GatewayConfig {
     }
 
     /// The place of the first port's first worker, whose socket says that the owner lives; [`NO_WITNESS`] if packets may not
-    /// take the straight lane, which knows neither flags nor samples, and nothing but IPv4.
+    /// take the straight lane, which knows no other flags than `check_windows`, no samples, and
+    /// nothing but IPv4.
     fn witness(&self, queues: u32) -> u32 {
         let is_plain =
             !self.marking && !self.source_check && !self.stale && !self.derive_source_port && self.sampling.is_none();
@@ -117,8 +121,10 @@ impl GatewayConfig {
 
     /// `struct config` of gateway.h, for ports of so many queues, in the network namespace of this inode.
     pub(super) fn bytes(&self, queues: u32, namespace: u32) -> Vec<u8> {
-        let flags =
-            u32::from(self.source_check) << 1 | u32::from(self.derive_source_port) << 2 | u32::from(self.stale) << 3;
+        let flags = u32::from(self.source_check) << 1
+            | u32::from(self.derive_source_port) << 2
+            | u32::from(self.stale) << 3
+            | u32::from(self.check_windows) << 4;
         let addresses = |v6| self.addresses.iter().filter(move |address| address.is_ipv6() == v6);
         let count = |count: usize| u32::try_from(count).unwrap_or(0).to_ne_bytes();
         let mut bytes = Vec::with_capacity(Self::LEN);

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::{NonZeroU16, NonZeroU32};
 
 /// Counted up with each change of what is here: `GATEWAY_LAYOUT`.
-pub(super) const LAYOUT: u32 = 14;
+pub(super) const LAYOUT: u32 = 15;
 
 /// What there can be of each in the settings.
 pub(super) const MOST_PORTS: usize = 16;

@@ -188,6 +188,11 @@ fn the_lane_is_told_whether_it_may_be_taken() {
     let witness = |config: &GatewayConfig| word(&config.bytes(4, 0), 36).unwrap();
     assert_eq!(witness(&plain), 8, "the third port's first queue");
     assert_eq!(word(&plain.bytes(4, 0), 40), Some((4789 << 16) - 20));
+    let checks = GatewayConfig {
+        check_windows: true,
+        ..plain.clone()
+    };
+    assert_eq!(witness(&checks), 8, "no rules are bound to what goes straight");
     let edits: [fn(&mut GatewayConfig); 7] = [
         |config| config.marking = true,
         |config| config.stale = true,

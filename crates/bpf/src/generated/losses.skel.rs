@@ -422,7 +422,7 @@ mod imp {
             pub limit_seen: u32,
             pub window: u16,
             pub scale: u8,
-            pub pad: u8,
+            pub window_seen: u8,
         }
         #[derive(Debug, Copy, Clone)]
         #[repr(C)]

@@ -36,7 +36,8 @@ impl Conntrack {
 
     /// The same, with what both sides of a TCP connection have said, who began it first. None: it
     /// is not known, because not all of the connection was seen here. Else what comes here of the
-    /// connection is followed on until [`settle`](Self::settle), and not refused for its numbers.
+    /// connection is followed on until [`settle`](Self::settle), also if it is handed over again
+    /// meanwhile, and not refused for its numbers.
     #[must_use]
     pub fn hand_over_with_numbers(&self, connection: ConnectionId) -> Option<HandedOver> {
         self.hand_over_in(connection, true)
@@ -53,13 +54,11 @@ impl Conntrack {
             if !may {
                 return None;
             }
-            // Of one that was there before, the fast path has seen more.
-            let said = match follow && entry.marks & HANDED_OVER == 0 {
-                true => entry.tcp.said(),
-                false => None,
-            };
+            // Of one that was there before the fast path has seen more; what was begun goes on.
+            let is_new = entry.marks & HANDED_OVER == 0;
+            let said = entry.tcp.said().filter(|_| follow && is_new);
             self.set_handed_over(&mut entry, true);
-            if said.is_none() {
+            if said.is_none() && is_new {
                 entry.tcp.stop_checking();
             }
             part.put(slot, &entry);

@@ -3,14 +3,13 @@
 //! Those that anybody can make any number of ([`State::is_brief`]: datagrams without an answer, and
 //! echoes) have a part of it at the most, and are the first to make room for others.
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use ringside_bpf::gateway::{
-    Amendment, Cache, CachedConnection, ConnectionKey, GatewayProgram, Hand, PolicySlot, TcpNumbers, TcpSide,
+    Amendment, Cache, CachedConnection, ConnectionKey, GatewayProgram, Hand, PolicySlot, TcpNumbers,
 };
-use ringside_gateway_core::conntrack::{Connection, ConnectionId, Conntrack, Said, State};
+use ringside_gateway_core::conntrack::{Connection, ConnectionId, Conntrack, State};
 use ringside_gateway_core::decide::Cacheable;
 use ringside_gateway_core::{TenantAddress, Vni};
 use ringside_wire::Protocol;
@@ -18,6 +17,7 @@ use ringside_wire::Protocol;
 use super::cache::{BATCH, EVICTED, FEW, MOST_EVICTED};
 use super::epochs::{Epochs, slot_of};
 use super::pace::may_carry;
+use super::settling::{Followed, SETTLED, Settling, sides};
 use super::worker;
 use crate::model::{CacheCounters, Tables};
 
@@ -30,16 +30,6 @@ const QUIET: u64 = 1_000_000_000;
 const AT_ONCE: usize = 32;
 /// How long that may take: a worker sends on less meanwhile than numbers may be ahead.
 const MOST_UNFOLLOWED: Duration = Duration::from_millis(10);
-/// Nanoseconds after which no worker has a packet any more that came before its connection was put.
-pub(super) const SETTLED: u64 = 1_000_000_000;
-/// Connections whose numbers may be about to settle at once. They need 5 MiB.
-const MAX_UNSETTLED: usize = 1 << 16;
-/// Connections whose numbers settle at a time, which takes some milliseconds: others want the cache
-/// as well.
-const MAX_SETTLED: usize = 512;
-/// Nanoseconds after which the program has no packet any more that came before a change of its
-/// entry.
-const IN_FORCE: u64 = 100_000_000;
 /// The part of the cache that brief connections may have.
 const BRIEF_PART: u32 = 8;
 
@@ -58,12 +48,10 @@ pub(super) struct Handed {
     pub(super) check_windows: bool,
     /// What was put in an earlier one was put by the process before.
     pub(super) first_epoch: u64,
+    /// Connections that were handed over with numbers which are about to settle.
+    pub(super) settling: Settling,
     /// May be too many after some were handed over, which does not say whether entries are new: see [`synchronise`].
     pub(super) entries: u64,
-    /// Connections whose numbers workers follow, too, and until when, in the order of that.
-    followed: VecDeque<(u64, Followed)>,
-    /// Those whose numbers settle next, in the same way.
-    merged: VecDeque<(u64, Followed)>,
     /// Entries that made room for others.
     evicted: u64,
     /// Entries that there was no room for.
@@ -78,18 +66,10 @@ pub(super) struct Handed {
     brief_hand: Hand,
 }
 
-/// A connection that was handed over with numbers.
-#[derive(Debug, Clone, Copy)]
-struct Followed {
-    key: ConnectionKey,
-    id: ConnectionId,
-    /// Its first packet came from the higher end of its key.
-    from_higher: bool,
-}
-
 impl Handed {
     /// Has the fast path send on packets of these connections, each of which was open in an epoch; of those that were not judged as
     /// they would be now the next packet says it again. Of those that there is no room for, too. No epoch may begin meanwhile.
+    /// An error of some holds up none of the others; the first is returned.
     pub(super) fn hand_over(
         &mut self,
         program: &GatewayProgram,
@@ -98,87 +78,43 @@ impl Handed {
         (epochs, now): (&Epochs, u64),
     ) -> Result<()> {
         let connections: Vec<_> = connections.into_iter().collect();
+        let mut done = Ok(());
         for some in connections.chunks(AT_ONCE) {
-            self.hand_over_some(program, conntrack, some, (epochs, now))?;
+            done = done.and(self.hand_over_some(program, conntrack, some, (epochs, now)));
         }
-        Ok(())
+        done
     }
 
     /// The same of a few: until they are put, workers send on packets whose numbers nobody follows.
+    /// An error of one holds up none of the others; the first is returned.
     fn hand_over_some(
         &mut self,
         program: &GatewayProgram,
         conntrack: &Conntrack,
         connections: &[(ConnectionId, u64)],
-        (epochs, now): (&Epochs, u64),
+        at: (&Epochs, u64),
     ) -> Result<()> {
         let begun = Instant::now();
         let (mut entries, mut brief) = (Vec::new(), Vec::new());
-        for &(id, epoch) in connections {
-            let known = conntrack.find(id);
-            let Some(known) = known.filter(|connection| epochs.holds(slot_of(connection.vni), epoch)) else {
-                continue;
-            };
-            if known.handed_over && is_there(program, &known, epoch, now)? {
-                continue;
-            }
-            if known.state.is_brief() && !may_carry(conntrack, known.state) {
-                continue;
-            }
-            let handed = match self.follows() {
-                true => conntrack.hand_over_with_numbers(id),
-                false => conntrack.hand_over(id).map(|connection| (connection, None)),
-            };
-            let Some((connection, said)) = handed else {
-                continue;
-            };
-            let (key, from_higher) = key(&connection);
-            let idle = conntrack.timeout(connection.state) / 1_000_000;
-            let idle_ms = u32::try_from(idle).unwrap_or(u32::MAX);
-            let is_tcp = connection.protocol == Protocol::TCP;
-            let renewal = Amendment::Renew {
-                name: id.to_bits(),
-                generation: epoch,
-                seen: connection.seen,
-                idle_ms,
-            };
-            if is_tcp && known.handed_over && self.renew(program, &key, renewal, id)? {
-                continue;
-            }
-            let numbers = said.map(|said| TcpNumbers {
-                since: epochs.latest(),
-                settled: false,
-                sides: sides(said, from_higher),
-            });
-            if numbers.is_some() {
-                let connection = Followed { key, id, from_higher };
-                self.followed.push_back((worker::now() + SETTLED, connection));
-            }
-            let value = CachedConnection {
-                generation: epoch,
-                seen: connection.seen,
-                idle_ms,
-                from_higher,
-                one_way: connection.state.is_one_way(),
-                numbers,
-                name: id.to_bits(),
-            };
-            match connection.state.is_brief() {
-                true => brief.push((key, value)),
-                false => entries.push((key, value)),
+        let mut done = Ok(());
+        for connection in connections {
+            match self.mark(program, conntrack, *connection, at) {
+                Ok(Some(entry)) if is_brief(&entry.0, &entry.1) => brief.push(entry),
+                Ok(Some(entry)) => entries.push(entry),
+                Ok(None) => {}
+                Err(error) => done = done.and(Err(error)),
             }
         }
-        let put_brief = self.put_brief(program, conntrack, &brief);
-        // The others are put whether or not there is memory for brief ones.
+        done = done.and(self.put_brief(program, conntrack, &brief));
         if entries.is_empty() {
-            return put_brief;
+            return done;
         }
-        let put = self.put_with_room(program, conntrack, &entries, (epochs, now));
-        // Some are there though the kernel had no memory for others.
+        done = done.and(self.put_with_room(program, conntrack, &entries, at));
         if begun.elapsed() > MOST_UNFOLLOWED {
             // Too much may have gone by meanwhile.
             for (key, value) in entries.iter().filter(|(_, value)| value.numbers.is_some()) {
-                program.amend(key, value.name, Amendment::Forget)?;
+                let forgotten = program.amend(key, value.name, Amendment::Forget);
+                done = done.and(forgotten.map(drop).map_err(Into::into));
             }
         }
         // A worker may have let one go before it was there.
@@ -191,8 +127,75 @@ impl Handed {
             .filter(|(_, value)| is_over(value))
             .map(|(key, _)| *key)
             .collect();
-        program.connections().remove(&over)?;
-        put_brief.and(put)
+        done.and(program.connections().remove(&over).map_err(Into::into))
+    }
+
+    /// Marks a connection as handed over, and returns what is to be put. None if it may not be, or
+    /// the program has it: then it is allowed again there, and its numbers go on.
+    fn mark(
+        &mut self,
+        program: &GatewayProgram,
+        conntrack: &Conntrack,
+        (id, epoch): (ConnectionId, u64),
+        (epochs, now): (&Epochs, u64),
+    ) -> Result<Option<(ConnectionKey, CachedConnection)>> {
+        let known = conntrack.find(id);
+        let Some(known) = known.filter(|known| epochs.holds(slot_of(known.vni), epoch)) else {
+            return Ok(None);
+        };
+        let (key, from_higher) = key(&known);
+        let before = match known.handed_over {
+            true => program.connections().find(&key)?,
+            false => None,
+        };
+        let is_there = before.is_some_and(|before| is_valid(&before, &known, epoch, now));
+        if is_there || (known.state.is_brief() && !may_carry(conntrack, known.state)) {
+            return Ok(None);
+        }
+        let handed = match self.check_windows && self.settling.has_room() {
+            true => conntrack.hand_over_with_numbers(id),
+            false => conntrack.hand_over(id).map(|connection| (connection, None)),
+        };
+        let Some((connection, said)) = handed else {
+            return Ok(None);
+        };
+        let idle = conntrack.timeout(connection.state) / 1_000_000;
+        let idle_ms = u32::try_from(idle).unwrap_or(u32::MAX);
+        // The process before had another name for it. Another one of these ends has ended.
+        let (name, first_epoch) = (id.to_bits(), self.first_epoch);
+        let is_its = |it: &CachedConnection| it.name == name || it.generation < first_epoch;
+        if connection.protocol == Protocol::TCP
+            && let Some(before) = before.filter(is_its)
+        {
+            let renewal = Amendment::Renew {
+                name: id.to_bits(),
+                generation: epoch,
+                seen: connection.seen,
+                idle_ms,
+            };
+            if program.amend(&key, before.name, renewal)? {
+                return Ok(None);
+            }
+        }
+        let numbers = said.map(|said| TcpNumbers {
+            since: epochs.latest(),
+            settled: false,
+            sides: sides(said, from_higher),
+        });
+        if numbers.is_some() {
+            self.settling
+                .follow(worker::now() + SETTLED, Followed { key, id, from_higher });
+        }
+        let value = CachedConnection {
+            generation: epoch,
+            seen: connection.seen,
+            idle_ms,
+            from_higher,
+            one_way: connection.state.is_one_way(),
+            numbers,
+            name: id.to_bits(),
+        };
+        Ok(Some((key, value)))
     }
 
     /// Puts connections, if need be in place of others that are over or quiet. Packets change the
@@ -232,59 +235,6 @@ impl Handed {
             }
         }
         Ok(put?)
-    }
-
-    /// Allows a connection again that the program has, and whose numbers go on. False if it has
-    /// none, or another one of these ends.
-    fn renew(
-        &self,
-        program: &GatewayProgram,
-        key: &ConnectionKey,
-        renewal: Amendment,
-        id: ConnectionId,
-    ) -> Result<bool> {
-        if program.amend(key, id.to_bits(), renewal)? {
-            return Ok(true);
-        }
-        // The process before had another name for it.
-        let before = program.connections().find(key)?;
-        match before.filter(|before| before.generation < self.first_epoch) {
-            Some(before) => Ok(program.amend(key, before.name, renewal)?),
-            None => Ok(false),
-        }
-    }
-
-    /// Returns whether connections are handed over with numbers now: not while as many as may have
-    /// numbers that are about to settle.
-    fn follows(&self) -> bool {
-        self.check_windows && self.followed.len() + self.merged.len() < MAX_UNSETTLED
-    }
-
-    /// Settles numbers of some connections that were put long enough ago. To be called often, and
-    /// soon again if it returns true: then there may be more of them.
-    pub(super) fn settle(&mut self, program: &GatewayProgram, conntrack: &Conntrack, now: u64) -> Result<bool> {
-        let mut left = MAX_SETTLED;
-        while left > 0
-            && let Some((_, connection)) = self.merged.pop_front_if(|(at, _)| *at <= now)
-        {
-            program.amend(&connection.key, connection.id.to_bits(), Amendment::Settle)?;
-            left -= 1;
-        }
-        while left > 0
-            && let Some((_, connection)) = self.followed.pop_front_if(|(at, _)| *at <= now)
-        {
-            let Followed { key, id, from_higher } = connection;
-            match conntrack.settle(id) {
-                Some(said) => {
-                    program.amend(&key, id.to_bits(), Amendment::Merge(sides(said, from_higher)))?;
-                    self.merged.push_back((now + IN_FORCE, connection));
-                }
-                // It is over, or workers do not know any more.
-                None => _ = program.amend(&key, id.to_bits(), Amendment::Forget)?,
-            }
-            left -= 1;
-        }
-        Ok(left == 0)
     }
 
     /// Puts brief connections where there is room. They take it from nobody.
@@ -436,31 +386,16 @@ fn state_of(key: &ConnectionKey, value: &CachedConnection) -> State {
     }
 }
 
-/// True if the fast path has a connection already as it was in this epoch: its last packets came to
-/// workers before that, or are those that are theirs for good. Read and not written, because that
-/// spares a packet that goes through meanwhile.
-fn is_there(program: &GatewayProgram, connection: &Connection, epoch: u64, now: u64) -> Result<bool> {
-    let is_its = |value: CachedConnection| {
-        let quiet = now.saturating_sub(value.seen);
-        value.name == connection.id.to_bits()
-            && value.generation >= epoch
-            && value.one_way == connection.state.is_one_way()
-            // With a margin: it is for the next packet.
-            && quiet < u64::from(value.idle_ms) * 1_000_000 / 2
-    };
-    let (key, _) = key(connection);
-    Ok(program.connections().find(&key)?.is_some_and(is_its))
-}
-
-/// Returns what both sides have said, the lower end's first.
-fn sides([first, second]: [Said; 2], from_higher: bool) -> [TcpSide; 2] {
-    let sides = if from_higher { [second, first] } else { [first, second] };
-    sides.map(|said| TcpSide {
-        end: said.end,
-        limit: said.limit,
-        window: said.window,
-        scale: said.scale,
-    })
+/// True if what the fast path has of a connection is as it was in this epoch: its last packets came
+/// to workers before that, or are those that are theirs for good. It is not put then, which spares
+/// a packet that goes through meanwhile.
+fn is_valid(value: &CachedConnection, connection: &Connection, epoch: u64, now: u64) -> bool {
+    let quiet = now.saturating_sub(value.seen);
+    value.name == connection.id.to_bits()
+        && value.generation >= epoch
+        && value.one_way == connection.state.is_one_way()
+        // With a margin: it is for the next packet.
+        && quiet < u64::from(value.idle_ms) * 1_000_000 / 2
 }
 
 /// Its key, and whether its first packet came from the higher end.

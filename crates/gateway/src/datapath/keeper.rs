@@ -15,8 +15,10 @@ use super::check::Check;
 use super::growth::{Growth, GrowthThread};
 use super::notices::About;
 use super::pace::{self, Pace};
+use super::settling::SETTLED;
 use super::worker::{Shared, now};
-use super::{Told, connections, renew};
+use super::worker_status::WorkerStatus;
+use super::{connections, renew};
 use crate::model::Tables;
 
 /// What is to be done now and then is done so often.
@@ -32,7 +34,7 @@ pub(super) struct Keeper {
     pub(super) tables: Arc<Tables>,
     pub(super) shared: Arc<Shared>,
     pub(super) cache: Arc<Mutex<Cache>>,
-    pub(super) workers: Arc<[Told]>,
+    pub(super) workers: Arc<[WorkerStatus]>,
     pub(super) cacheable: Receiver<(Cacheable, u64)>,
     /// Hosts whose MAC addresses are others than they were.
     pub(super) hosts: Receiver<HostId>,
@@ -77,7 +79,9 @@ impl Keeper {
                 }
             }
             settles = self.settle(&mut held).unwrap_or_else(|error| {
-                tracing::warn!(%error, "numbers of TCP cannot be settled");
+                is_failing = true;
+                let problem = format!("the fast path does not check new TCP connections: {error}");
+                self.shared.notices.tell(About::Caches, Some(problem));
                 false
             });
             marks = self.cache().mark().unwrap_or_else(|error| {
@@ -118,15 +122,12 @@ impl Keeper {
     /// they were put: until `held`. Returns whether there may be more of them.
     fn settle(&self, held: &mut u64) -> Result<bool> {
         let now = now();
-        if self.workers.iter().any(|worker| worker.is_held_up(now)) {
-            *held = now + connections::SETTLED;
-        }
-        if now < *held {
+        if !may_settle(&self.workers, held, now) {
             return Ok(false);
         }
         let mut cache = self.cache();
         let program = Arc::clone(&cache.program);
-        cache.handed.settle(&program, &self.tables.conntrack, now)
+        cache.handed.settling.settle(&program, &self.tables.conntrack, now)
     }
 
     /// What workers have found.
@@ -183,8 +184,42 @@ impl Keeper {
     }
 }
 
+/// Returns whether no worker was held up in the time in which numbers settle. Sets until when the
+/// packets of one that is may come.
+fn may_settle(workers: &[WorkerStatus], held: &mut u64, now: u64) -> bool {
+    if workers.iter().any(|worker| worker.is_held_up(now)) {
+        *held = now + SETTLED;
+    }
+    now >= *held
+}
+
 fn warn(what: &str, done: Result<()>) {
     if let Err(error) = done {
         tracing::warn!(%error, "{what}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It reads packets from before in its next turn.
+    #[test]
+    fn numbers_do_not_settle_until_a_second_after_a_worker_was_held_up() {
+        let workers = [WorkerStatus::new(), WorkerStatus::new()];
+        let (mut held, begun) = (0, 10 * SETTLED);
+        assert!(may_settle(&workers, &mut held, begun), "none runs");
+        let turn = |at| workers[1].seen.store(at, Ordering::Relaxed);
+        turn(begun);
+        assert!(may_settle(&workers, &mut held, begun + SETTLED / 2 - 1));
+        let late = begun + SETTLED / 2;
+        assert!(!may_settle(&workers, &mut held, late));
+        turn(late);
+        assert!(!may_settle(&workers, &mut held, late + SETTLED / 4));
+        turn(late + SETTLED - 1);
+        assert!(!may_settle(&workers, &mut held, late + SETTLED - 1));
+        assert!(may_settle(&workers, &mut held, late + SETTLED));
+        workers[1].end();
+        assert!(may_settle(&workers, &mut held, late + 9 * SETTLED), "it has ended");
     }
 }

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 
 use ringside_bpf::gateway::{CachedConnection, ConnectionKey};
 use ringside_gateway_core::conntrack::{Limits, State};

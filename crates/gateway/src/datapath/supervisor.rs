@@ -25,7 +25,8 @@ use super::notices::{About, Event};
 use super::ports::{Ports, has_address, lacks_addresses, no_address};
 use super::sockets::{self, Share};
 use super::worker::{Lane, Shared, Skip, Tell, Worker};
-use super::{BURST, PathOptions, Told, attach, now, veth};
+use super::worker_status::WorkerStatus;
+use super::{BURST, PathOptions, attach, now, veth};
 use crate::model::Tables;
 
 /// The end of the gateway is noticed this soon.
@@ -45,7 +46,7 @@ pub(super) struct Supervisor {
     pub(super) tables: Arc<Tables>,
     pub(super) shared: Arc<Shared>,
     pub(super) cache: Arc<Mutex<Cache>>,
-    pub(super) workers: Arc<[Told]>,
+    pub(super) workers: Arc<[WorkerStatus]>,
     pub(super) tell: Tell,
     pub(super) attached: Arc<Attached>,
 }
@@ -158,7 +159,7 @@ impl Supervisor {
             }
             why
         });
-        self.workers.iter().for_each(Told::end);
+        self.workers.iter().for_each(WorkerStatus::end);
         why
     }
 
@@ -176,7 +177,7 @@ impl Supervisor {
         (0..).zip(&settings.ports).map(opened).collect()
     }
 
-    fn worker<'a>(&'a self, number: usize, told: &'a Told, halt: &'a AtomicBool) -> Worker<'a> {
+    fn worker<'a>(&'a self, number: usize, told: &'a WorkerStatus, halt: &'a AtomicBool) -> Worker<'a> {
         let options = &self.options;
         if let Some(cpu) = options.cpus.get(number % options.cpus.len().max(1))
             && let Err(error) = pin(*cpu)

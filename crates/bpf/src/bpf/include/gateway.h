@@ -10,7 +10,7 @@
 
 #include "parse.h"
 
-#define GATEWAY_LAYOUT 14
+#define GATEWAY_LAYOUT 15
 
 #define MOST_PORTS 16
 #define MOST_ADDRESSES 16
@@ -150,7 +150,8 @@ struct tcp_side {
 	__u32 limit_seen;
 	__u16 window; /* the largest that it has offered, not shifted */
 	__u8 scale;   /* the shift of its windows */
-	__u8 pad;
+	/* As `end_seen`: the largest window, in units of 256 and rounded up to 255; 0: none. */
+	__u8 window_seen;
 };
 
 /* Times are CLOCK_MONOTONIC in ns. */
@@ -223,6 +224,7 @@ enum config_flags {
 	SOURCE_CHECK = 2, /* only from where the sender lives */
 	DERIVE_PORT = 4,  /* the outer source port follows from the tenant's flow */
 	STALE = 8,	  /* what is known is too old: tenants' packets are dropped */
+	CHECK_WINDOWS = 16, /* numbers of TCP are followed and checked */
 };
 
 #define NO_WITNESS 0xffffffff
@@ -239,7 +241,8 @@ struct config {
 	__u32 one_in; /* of so many packets to receivers without rules who sends to whom is told; 0: none */
 	/*
 	 * For the straight lane. The place of `workers` whose socket says that the owner lives;
-	 * NO_WITNESS, which is none, if packets may not go straight: there are flags, or sampling,
+	 * NO_WITNESS, which is none, if packets may not go straight: there are flags but
+	 * CHECK_WINDOWS, or sampling,
 	 * or no address of IPv4, or not all are GUARDED yet that have to be.
 	 */
 	__u32 witness;

@@ -95,6 +95,8 @@ static __always_inline void forget_numbers(struct connection *connection)
 /* The least that acknowledgments may lag behind, and what segments of workers may be ahead. */
 #define LEAST_LAG 66000
 #define UNSEEN (1 << 28)
+/* How far a worker's bounds may be ahead: of segments that are UNSEEN, by the largest window. */
+#define MAX_AHEAD (UNSEEN + (1u << 30))
 /* In ns: packets of a connection that had none for longer may not have come here. */
 #define GAP 30000000000ll
 
@@ -132,14 +134,34 @@ static __always_inline int note_segment(const struct connection *connection, str
 		move_up(connection, name, &side->end_seen, end);
 		move_up(connection, name, &other->end_seen, acknowledgment);
 		move_up(connection, name, &other->limit_seen, offered);
-		if (is_before(limit, sequence) || is_before(other->end, acknowledgment))
+		if (is_before(limit, sequence) || is_before(other->end, acknowledgment)) {
+			__u8 seen = window < 0xff00 ? (window >> 8) + 1 : 0xff;
+
+			if (side->window < window && side->window_seen < seen)
+				side->window_seen = seen;
 			return 1;
+		}
 	}
 	if (side->window < window)
 		side->window = window;
 	move_up(connection, name, &side->end, is_before(limit, end) ? limit : end);
 	move_up(connection, name, &other->limit, offered);
 	return 1;
+}
+
+/* Is a bound neither up to MAX_AHEAD ahead of another nor as far behind? */
+static __always_inline int is_far(__u32 bound, __u32 other)
+{
+	return other - bound + MAX_AHEAD > 2 * MAX_AHEAD;
+}
+
+/* The window that `window_seen` stands for, if that is larger. */
+static __always_inline void widen(struct tcp_side *side)
+{
+	__u16 seen = side->window_seen == 0xff ? 0xffff : ((__u16)side->window_seen << 8) - 1;
+
+	if (side->window_seen && side->window < seen)
+		side->window = seen;
 }
 
 /*
@@ -171,9 +193,15 @@ static __always_inline int amend(const struct amendment *wanted)
 #pragma unroll
 		for (int i = 0; i < 2; i++) {
 			struct tcp_side *side = &connection->sides[i];
+			__u32 end = wanted->sides[i].end, limit = wanted->sides[i].limit;
 
-			move_up(connection, wanted->name, &side->end, wanted->sides[i].end);
-			move_up(connection, wanted->name, &side->limit, wanted->sides[i].limit);
+			/* So far apart nobody knows which of the two is ahead. */
+			if (is_far(side->end, end) || is_far(side->limit, limit)) {
+				forget_numbers(connection);
+				return 1;
+			}
+			move_up(connection, wanted->name, &side->end, end);
+			move_up(connection, wanted->name, &side->limit, limit);
 			if (side->window < wanted->sides[i].window)
 				side->window = wanted->sides[i].window;
 		}
@@ -184,6 +212,8 @@ static __always_inline int amend(const struct amendment *wanted)
 		} else {
 			move_up(connection, wanted->name, &low->limit, low->limit_seen);
 			move_up(connection, wanted->name, &high->limit, high->limit_seen);
+			widen(low);
+			widen(high);
 			__sync_fetch_and_and(&connection->flags, ~UNSETTLED);
 		}
 	}
@@ -289,7 +319,7 @@ __noinline int is_established(struct xdp_md *ctx, const struct config *config,
 	/* A tick of the kernel is exact enough, and no clock is read. */
 	now = bpf_ktime_get_coarse_ns();
 	is_over = (__s64)(now - connection->seen) > (__s64)connection->idle_ms * 1000000;
-	if (tcp && (connection->flags & NUMBERED) &&
+	if (tcp && (config->flags & CHECK_WINDOWS) && (connection->flags & NUMBERED) &&
 	    connection->numbered >= policy->followed_since) {
 		struct tcp_side *side = &connection->sides[0], *other = &connection->sides[1];
 		int is_settled = !(connection->flags & UNSETTLED);

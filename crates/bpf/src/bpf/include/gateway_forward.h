@@ -312,7 +312,7 @@ __noinline int find_route(struct xdp_md *ctx, const struct config *config,
 
 		if (known != KNOWN)
 			return known == OUT_OF_WINDOW ? DROP_OUT_OF_WINDOW : SLOW_POLICED;
-	} else if (guarded && upper.protocol == IPPROTO_TCP) {
+	} else if (guarded && (config->flags & CHECK_WINDOWS) && upper.protocol == IPPROTO_TCP) {
 		/* Rules that were bound to its ends may be again. */
 		is_established(ctx, config, found, &upper, 1);
 	}
@@ -332,7 +332,8 @@ static __always_inline int is_out_of_window(struct xdp_md *ctx, const struct con
 {
 	struct upper upper = {};
 
-	if ((found->content != IP4 && found->content != IP6) || !policy_since(found->vni))
+	if (!(config->flags & CHECK_WINDOWS) ||
+	    (found->content != IP4 && found->content != IP6) || !policy_since(found->vni))
 		return 0;
 	/* Whatever else it says of the packet. */
 	find_upper(ctx, found, &upper);

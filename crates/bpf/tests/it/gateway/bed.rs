@@ -153,6 +153,7 @@ impl Bed {
         let config = GatewayConfig {
             source_check: wanted.source_check,
             derive_source_port: wanted.derive_source_port,
+            check_windows: true,
             vxlan_port: 4789,
             geneve_port: 6081,
             addresses: vec![gateway(false), gateway(true)],

@@ -1,7 +1,7 @@
 //! Numbers of TCP in connections that the program has.
 
 use ringside_bpf::gateway::{
-    Amendment, CachedConnection, ConnectionKey, Outcome, PolicySince, PolicySlot, TcpNumbers, TcpSide,
+    Amendment, CachedConnection, CachedNeighbor, ConnectionKey, Outcome, PolicySince, PolicySlot, TcpNumbers, TcpSide,
 };
 use ringside_gateway_core::DropReason;
 use ringside_gateway_core::testing::corpus::{VNI, mac, tenant};
@@ -275,6 +275,11 @@ fn what_is_ahead_passes_at_first_and_moves_no_bounds() {
             for way in [0, 1] {
                 assert!(!is_dropped(&bed, &Said::new(way)), "{way} after {}", wider.sequence);
             }
+            // They move the bounds by themselves alone.
+            let known = bed.program.connections().find(&ends()).unwrap().unwrap().numbers;
+            let sent = known.map(|known| known.sides.map(|side| side.end));
+            let expected = is_followed.then(|| SENT.map(|sent| sent.wrapping_add(10)));
+            assert_eq!(sent, expected, "after {}", wider.sequence);
         }
     });
 }
@@ -287,6 +292,9 @@ fn nobody_walks_ahead_of_numbers_that_have_not_settled() {
             put(&bed, false, Some(numbers(false)));
             for step in 1..=7 {
                 assert!(!is_dropped(&bed, &ahead(way, 0, step * UNSEEN)));
+                // The first may be of a worker, and has moved no bounds.
+                let known = bed.program.connections().find(&ends()).unwrap().unwrap().numbers;
+                assert_eq!(known, (step == 1).then(|| numbers(false)), "{way} {step}");
             }
             for way in [0, 1] {
                 assert!(!is_dropped(&bed, &Said::new(way)));
@@ -398,6 +406,88 @@ fn numbers_settle_when_all_that_was_ahead_is_known() {
                 // Forged, or more than can be followed: nothing is checked.
                 assert!(!is_dropped(&bed, &ahead(0, 1 << 31, 0)));
             }
+        }
+    });
+}
+
+/// The bounds of both are a second apart at the most. Numbers wrap, and of what is further apart
+/// nobody knows which is ahead.
+#[test]
+fn bounds_of_workers_that_are_far_apart_end_the_check() {
+    const MAX_AHEAD: u32 = UNSEEN + (1 << 30);
+    with_rules(|bed| {
+        let behind = u32::wrapping_neg;
+        for (by, is_known, is_ahead) in [
+            (MAX_AHEAD, true, true),
+            (MAX_AHEAD + 1, false, false),
+            (1 << 31, false, false),
+            (behind(MAX_AHEAD + 1), false, false),
+            (behind(MAX_AHEAD), true, false),
+        ] {
+            for (number, is_limit) in [(0, false), (0, true), (1, false), (1, true)] {
+                let mut merged = numbers(false).sides;
+                let side = &mut merged[number];
+                let bound = if is_limit { &mut side.limit } else { &mut side.end };
+                *bound = bound.wrapping_add(by);
+                put(&bed, false, Some(numbers(false)));
+                amend(&bed, Amendment::Merge(merged));
+                let now = bed.program.connections().find(&ends()).unwrap().unwrap().numbers;
+                let expected = if is_ahead { merged } else { numbers(false).sides };
+                assert_eq!(now.map(|now| now.sides), is_known.then_some(expected), "{by}");
+            }
+        }
+    });
+}
+
+/// The other end may send as much as the largest window before what was sent last.
+#[test]
+fn a_window_from_ahead_counts_when_numbers_settle() {
+    with_rules(|bed| {
+        for (window, most) in [(WINDOWS[0] + 1, 1023), (u16::MAX, u16::MAX)] {
+            put(&bed, false, Some(numbers(false)));
+            let wide = Said {
+                window,
+                ..ahead(0, 0, 5000)
+            };
+            assert!(!is_dropped(&bed, &wide));
+            let mut later = numbers(false).sides;
+            later[1].end = later[1].end.wrapping_add(5000);
+            amend(&bed, Amendment::Merge(later));
+            assert_eq!(found(&bed, false)[0].window, WINDOWS[0], "not before");
+            amend(&bed, Amendment::Settle);
+            let settled = found(&bed, false).map(|side| side.window);
+            assert!((window..=most).contains(&settled[0]), "{settled:?}");
+            assert_eq!(settled[1], WINDOWS[1]);
+        }
+    });
+}
+
+#[test]
+fn numbers_count_for_nothing_without_the_option() {
+    with_rules(|mut bed| {
+        let rst = Said {
+            flags: Flags::RST,
+            ..ahead(0, 1 << 31, 0)
+        };
+        assert_eq!(outcome(&bed, false, &rst), OUT_OF_WINDOW);
+        bed.config.check_windows = false;
+        bed.program.configure(&bed.config).unwrap();
+        assert_eq!(outcome(&bed, false, &rst), POLICED);
+        let said = Said {
+            payload: 100,
+            ..Said::new(0)
+        };
+        for is_bound in [true, false] {
+            let receiver = CachedNeighbor {
+                policed: is_bound,
+                ..neighbor(2, false)
+            };
+            bed.program.neighbors().put(&[(key(2, false), receiver)]);
+            assert!(matches!(
+                outcome(&bed, false, &said),
+                Outcome::Forwarded | Outcome::Redirected
+            ));
+            assert_eq!(found(&bed, false), numbers(true).sides);
         }
     });
 }

@@ -22,7 +22,10 @@ fn numbers_go_along_to_the_fast_path() {
     let (connection, numbers) = conntrack.hand_over_with_numbers(id).unwrap();
     assert!(connection.handed_over);
     assert_eq!(numbers, Some([said(C, 301, 1201), said(S, 51, 1001)]));
-    // What workers still have of it is followed.
+    // It is allowed again. What workers still have of it is followed.
+    let again = bench.firewall.conntrack().hand_over_with_numbers(id);
+    assert!(again.is_some_and(|(_, numbers)| numbers.is_none()));
+    assert!(bench.firewall.conntrack().hand_over(id).is_some());
     bench.pass(&from_server(ACK, 51, 301, 20));
     let conntrack = bench.firewall.conntrack();
     assert_eq!(conntrack.settle(id), Some([said(C, 301, 1301), said(S, 71, 1001)]));
