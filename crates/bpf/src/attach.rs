@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use libbpf_rs::libbpf_sys::{BPF_TCX_INGRESS, BPF_XDP, XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE, bpf_attach_type};
+use libbpf_rs::query::ProgInfoIter;
 
 use crate::error::{Error, Result, interface_name};
 use crate::sys;
@@ -89,6 +90,35 @@ pub fn attach_pass(ifindex: u32) -> Result<()> {
         interface: interface_name(ifindex),
         source,
     })
+}
+
+/// What is known of a program that the kernel has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoadedProgram {
+    /// Its name, of at most 15 characters.
+    pub name: String,
+    /// It passes every packet, because it is the program of [`attach_pass`].
+    pub passes_all: bool,
+}
+
+/// Returns what is known of a program by its id. None if the kernel has no such program.
+///
+/// # Errors
+///
+/// [`Error::Load`] if the kernel takes no program to compare it with.
+pub fn loaded_program(id: u32) -> Result<Option<LoadedProgram>> {
+    let failed = |source| Error::Load {
+        program: "ringside_pass",
+        source,
+        log: String::new(),
+    };
+    let pass = sys::load_pass().map_err(failed)?;
+    let tag = sys::program_tag(pass.as_fd()).map_err(failed)?;
+    let found = ProgInfoIter::default().find(|program| program.id == id);
+    Ok(found.map(|program| LoadedProgram {
+        name: program.name.to_string_lossy().into_owned(),
+        passes_all: program.tag.0 == tag,
+    }))
 }
 
 /// Needs kernel 6.6.

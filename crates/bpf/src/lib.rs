@@ -50,7 +50,7 @@ mod traffic;
 mod user;
 mod xsk;
 
-pub use attach::{Link, Verdict, XdpMode, attach_pass, dry_run};
+pub use attach::{Link, LoadedProgram, Verdict, XdpMode, attach_pass, dry_run, loaded_program};
 pub use error::{Error, Result};
 pub use events::{XdpEvent, XdpEventKind, XdpEvents};
 pub use filter::{Filter, MatchError, PacketMatch, ParseFilterError};

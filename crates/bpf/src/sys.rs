@@ -43,6 +43,16 @@ pub(crate) fn attach_xdp(program: BorrowedFd<'_>, ifindex: u32, flags: u32) -> i
     check(error)
 }
 
+/// Returns the tag of a program: the hash of its instructions.
+pub(crate) fn program_tag(program: BorrowedFd<'_>) -> io::Result<[u8; 8]> {
+    let path = format!("/proc/self/fdinfo/{}", program.as_raw_fd());
+    let text = std::fs::read_to_string(path)?;
+    let tag = text.lines().find_map(|line| line.strip_prefix("prog_tag:"));
+    let tag = tag.and_then(|tag| u64::from_str_radix(tag.trim(), 16).ok());
+    let missing = || io::Error::new(io::ErrorKind::InvalidData, "no tag in fdinfo of a program");
+    tag.map(u64::to_be_bytes).ok_or_else(missing)
+}
+
 /// Loads an XDP program that passes every packet.
 pub(crate) fn load_pass() -> io::Result<OwnedFd> {
     const XDP_PASS: i32 = 2;

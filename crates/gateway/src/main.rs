@@ -86,10 +86,18 @@ fn attach_pass(name: &str) -> anyhow::Result<ExitCode> {
     let attached = interface.state()?.xdp;
     // With a generic one the veth does not take what is sent.
     if let Some(xdp) = attached.filter(|xdp| xdp.mode != ringside_nic::XdpMode::Generic) {
-        println!(
-            "{name} has an XDP program already (id {}), and takes what the gateway sends; nothing \
-             was changed",
-            xdp.prog_id
+        let id = xdp.prog_id;
+        let there = ringside_bpf::loaded_program(id)?;
+        if there.as_ref().is_some_and(|there| there.passes_all) {
+            println!("{name} has a program already that passes every packet (id {id}); nothing was changed");
+            return Ok(ExitCode::SUCCESS);
+        }
+        let called = there.map_or_else(String::new, |there| format!("\"{}\", ", there.name));
+        anyhow::bail!(
+            "{name} has another XDP program in native mode ({called}id {id}), which may drop or \
+             redirect what the gateway sends; nothing was changed. If it passes these packets, \
+             nothing else is needed; else remove it (ip link set dev {name} xdp off, or end the \
+             process that attached it) and repeat this command"
         );
         return Ok(ExitCode::SUCCESS);
     }

@@ -1,6 +1,7 @@
 //! The program as an operator runs it: configuration, signals, service manager, metrics, and its client.
 
 mod applied;
+mod attach_pass;
 mod bulk;
 mod huge_pages;
 mod memory;
