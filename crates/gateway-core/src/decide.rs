@@ -45,7 +45,8 @@ pub enum Decision {
     Answer,
     /// It is an ICMP error to its sender now, which goes to the port that it came from; itself it is dropped.
     Complain(DropReason),
-    /// Unedited: it is to be decided about again when the host's MAC address is known, or dropped.
+    /// Unedited: it is to be decided about again when the host's MAC address and a port to it are
+    /// known, or dropped.
     Wait(HostId),
     /// Drop it.
     Drop(DropReason),
@@ -387,12 +388,11 @@ impl Decider {
         // What has ended has ended, also if this packet is not sent on.
         let ended = cache.of_worker(false);
         self.handed = Handed::Other(ended);
-        let (Some(host_mac), Some(port)) = (host.mac, self.settings.port_to(&host)) else {
+        let way = self.settings.port_to(&host).zip(host.mac);
+        let route = way.and_then(|way| Some((way.0, self.route(packet, frame.bytes(), &host, way)?)));
+        let Some((port, route)) = route else {
             return Ok((Decision::Wait(receiver.host), ended));
         };
-        let route = self
-            .route(packet, frame.bytes(), &host, (port, host_mac))
-            .ok_or(drop(DropReason::HostUnresolved))?;
         if let Some(most) = self.exceeds(frame.bytes(), packet, &route, (port, receiver.host)) {
             return Err((DropReason::TooBig, Some(Trouble::TooBig(most))));
         }

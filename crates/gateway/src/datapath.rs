@@ -45,11 +45,12 @@ mod sockets;
 mod supervisor;
 mod trace;
 mod unreachable;
+mod unresolved;
 mod veth;
 mod waiting;
 mod worker;
-
 mod worker_status;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -82,11 +83,12 @@ use self::resolver::Resolver;
 use self::sockets::Share;
 use self::supervisor::{Attached, Supervisor};
 use self::unreachable::UnreachableHosts;
+use self::unresolved::UnresolvedHosts;
 pub(crate) use self::worker::now;
 use self::worker::{Shared, Tell};
+use self::worker_status::{STUCK, WorkerStatus};
 use crate::model::{
     CannotTrace, Counters, DataPath, PathCounters, PathSettings, Tables, TraceFilter, Traced, WorkerLoad,
-use self::worker_status::{STUCK, WorkerStatus};
 };
 
 /// Packets of a burst.
@@ -234,6 +236,7 @@ impl XdpPath {
                 notices: Notices::default(),
                 attaching: Mutex::default(),
                 unreachable: UnreachableHosts::default(),
+                unresolved: UnresolvedHosts::default(),
                 foreign: Arc::clone(&tables.foreign),
             }),
             cache: Arc::new(Mutex::new(cache)),
@@ -325,10 +328,10 @@ fn configure(options: &PathOptions, ports: &Ports, state: State, generation: u64
         source_check: wanted.source_check,
         stale: false,
         derive_source_port: wanted.derive_source_port,
+        check_windows: options.check_windows,
         vxlan_port: options.vxlan_port,
         geneve_port: options.geneve_port,
         addresses: state.addresses.clone(),
-        check_windows: options.check_windows,
         known_options: wanted.known_options.clone(),
         ttl: TTL,
         one_in: options.direct.as_ref().map_or(0, direct::one_in),
@@ -468,6 +471,7 @@ impl DataPath for XdpPath {
         let mut problems = self.shared.notices.problems();
         let underlay = &self.shared.settings.load().underlay;
         problems.extend(self.shared.unreachable.problems(underlay, now()));
+        problems.extend(self.shared.unresolved.problems());
         let stuck = self.workers.iter().filter(|worker| worker.is_stuck());
         problems.extend(stuck.map(|worker| {
             format!(

@@ -119,6 +119,11 @@ fn a_host_without_a_port_is_waited_for() {
     for bytes in [&plain, &tagged] {
         assert_eq!(bed.decide(bytes), (Decision::Wait(bed.host_b), bytes.clone()));
     }
+    // There are but two.
+    assert!(bed.hosts.resolve(bed.host_b, Some((HOST_B_MAC, 2))));
+    for bytes in [&plain, &tagged] {
+        assert_eq!(bed.decide(bytes), (Decision::Wait(bed.host_b), bytes.clone()));
+    }
     assert!(bed.hosts.resolve(bed.host_b, Some((HOST_B_MAC, 1))));
     for bytes in [&plain, &tagged] {
         let (decision, _) = bed.decide(bytes);

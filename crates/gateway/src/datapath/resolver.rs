@@ -24,6 +24,7 @@ use super::limits::{LimitCounters, Limits};
 use super::notices::About;
 use super::ports::Ports;
 use super::unreachable::Tracker;
+use super::unresolved::{Cause, ENTRY_TIMEOUT};
 use super::worker::{Shared, now};
 use crate::model::Tables;
 
@@ -35,6 +36,8 @@ const LOOK: Duration = Duration::from_secs(1);
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// One that did is asked whether it is still there.
 const CONFIRM: Duration = Duration::from_secs(30);
+/// Nobody answers for who is asked for so long.
+const NO_ANSWER: Duration = Duration::from_secs(2);
 /// Hosts whose routes are asked for with each look: another way is found soon, and the kernel is not kept busy.
 const ROUTES: usize = 1000;
 /// Hosts that nobody has sent to yet are asked for with each turn: thousands in a second, and others have their turn.
@@ -66,6 +69,8 @@ struct Hop {
     hosts: HashSet<HostId>,
     mac: Option<[u8; 6]>,
     asked: Option<Instant>,
+    /// When packets began to come for it that nobody answers for.
+    unanswered: Option<Instant>,
 }
 
 impl Hop {
@@ -75,6 +80,21 @@ impl Hop {
 
     fn is_waited_for(&self) -> bool {
         self.mac.is_none() && !self.is_to_be_asked(ASK_AGAIN)
+    }
+
+    /// Notes that it is asked. The first packet after a pause begins to wait.
+    fn ask(&mut self) {
+        let is_paused = self.is_to_be_asked(Duration::from_nanos(ENTRY_TIMEOUT));
+        let begun = self.unanswered.filter(|_| !is_paused);
+        self.asked = Some(Instant::now());
+        self.unanswered = begun.or(self.asked).filter(|_| self.mac.is_none());
+    }
+
+    /// Returns whether packets have been coming for long enough, and still do, without an answer.
+    fn is_unanswered(&self) -> bool {
+        let asked = self.asked.zip(self.unanswered);
+        asked.is_some_and(|(asked, begun)| asked.duration_since(begun) >= NO_ANSWER)
+            && !self.is_to_be_asked(2 * LOOK + ASK_AGAIN)
     }
 }
 
@@ -158,12 +178,12 @@ impl Resolver {
             let Some(host) = ways.hosts.find(*id) else { continue };
             let given = ways.hosts.given(*id).unwrap_or(host);
             let place = match way_to(&self.shared.ports.load(), &given) {
-                Some((place, mtu)) => {
+                Ok((place, mtu)) => {
                     ways.limits.route(&self.tables.hosts, *id, mtu, now());
                     place
                 }
                 // As it was, until there is a way again.
-                None => (host.port.unwrap_or(0), host.ip),
+                Err(_) => (host.port.unwrap_or(0), host.ip),
             };
             let hop = ways.enrol(*id, place);
             if host.port == Some(place.0) {
@@ -178,8 +198,8 @@ impl Resolver {
         let pause = if waits { WHILE_WAITING } else { LOOK / 10 };
         match self.wanted.recv_timeout(pause) {
             Ok(id) => {
-                self.ask(id, ways);
-                self.wanted.try_iter().for_each(|id| self.ask(id, ways));
+                self.ask_or_note(id, ways);
+                self.wanted.try_iter().for_each(|id| self.ask_or_note(id, ways));
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Turn::Ended,
@@ -200,6 +220,7 @@ impl Resolver {
             }
             ways.limits.forget(&self.tables.hosts, now());
             ways.unreachable.expire(now());
+            self.note_unanswered(ways);
         }
         if self.shared.foreign.is_possible() {
             self.prepare(ways);
@@ -219,24 +240,36 @@ impl Resolver {
         Turn::LookedThrough
     }
 
-    fn ask(&self, id: HostId, ways: &mut Ways<'_>) {
-        let is_open = |host: &Host| host.mac.is_none() || host.port.is_none();
-        if !ways.hosts.find(id).is_some_and(|host| is_open(&host)) {
-            return;
+    /// Asks for a host that packets wait for, and notes why nobody can be asked.
+    fn ask_or_note(&self, id: HostId, ways: &mut Ways<'_>) {
+        if let (Err(cause), Some(host)) = (self.ask(id, ways), ways.hosts.find(id)) {
+            self.shared.unresolved.record(host.ip, cause, now());
         }
-        let Some(given) = ways.hosts.given(id) else { return };
-        let Some((place, mtu)) = way_to(&self.shared.ports.load(), &given) else {
-            return;
+    }
+
+    fn ask(&self, id: HostId, ways: &mut Ways<'_>) -> Result<(), Cause> {
+        let (Some(host), Some(given)) = (ways.hosts.find(id), ways.hosts.given(id)) else {
+            return Ok(());
         };
+        let ports = self.shared.ports.load();
+        if let Some(cause) = Cause::of_port(&ports, &self.shared.settings.load().ports, &given) {
+            return Err(cause);
+        }
+        if host.mac.is_some() && host.port.is_some() {
+            return Ok(());
+        }
+        let (place, mtu) = way_to(&ports, &given)?;
         // Before it can be sent to.
         ways.limits.route(&self.tables.hosts, id, mtu, now());
         self.go(id, &given, place, ways);
+        Ok(())
     }
 
     /// A gateway of a fleet may be sent any network's packets from one moment to the next, more of them than wait for a MAC address.
     fn prepare(&self, ways: &mut Ways<'_>) {
         let end = self.tables.hosts.len().min(ways.prepared + AT_ONCE);
-        hosts(ways.prepared..end).for_each(|id| self.ask(id, ways));
+        // The first packet for one without a way notes it.
+        hosts(ways.prepared..end).for_each(|id| _ = self.ask(id, ways));
         ways.prepared = end;
     }
 
@@ -256,7 +289,7 @@ impl Resolver {
     }
 
     fn ask_kernel(&self, hop: &mut Hop, (port, ip): Place) {
-        hop.asked = Some(Instant::now());
+        hop.ask();
         if let Some(interface) = self.shared.ports.load().get(port) {
             interface.ask_for(ip);
         }
@@ -269,7 +302,7 @@ impl Resolver {
             let Known { id, place: before, .. } = ways.places[ways.next % ways.places.len()];
             ways.next = (ways.next + 1) % ways.places.len();
             let Some(given) = ways.hosts.given(id) else { continue };
-            let Some((place, mtu)) = way_to(&self.shared.ports.load(), &given) else {
+            let Ok((place, mtu)) = way_to(&self.shared.ports.load(), &given) else {
                 continue;
             };
             ways.limits.route(&self.tables.hosts, id, mtu, now());
@@ -316,6 +349,7 @@ impl Resolver {
     fn learn(&self, hop: &mut Hop, (port, _): Place, mac: [u8; 6]) {
         if hop.mac != Some(mac) {
             hop.mac = Some(mac);
+            hop.unanswered = None;
             hop.hosts.iter().for_each(|id| self.tell(*id, mac, port));
         }
     }
@@ -362,8 +396,25 @@ impl Resolver {
         }
     }
 
+    /// Notes hosts that packets come for and that nobody answers for.
+    fn note_unanswered(&self, ways: &mut Ways<'_>) {
+        let ports = self.shared.ports.load();
+        for (place, hop) in ways.hops.iter().filter(|(_, hop)| hop.is_unanswered()) {
+            for id in &hop.hosts {
+                if let Some(host) = ways.hosts.find(*id).filter(|host| host.mac.is_none()) {
+                    let cause = Cause::no_answer(&ports, host.ip, *place);
+                    self.shared.unresolved.record(host.ip, cause, now());
+                }
+            }
+        }
+        self.shared.unresolved.expire(now());
+    }
+
     fn tell(&self, id: HostId, mac: [u8; 6], port: u8) {
         self.tables.hosts.resolve(id, Some((MacAddr(mac), port)));
+        if let Some(host) = self.tables.hosts.reader().find(id) {
+            self.shared.unresolved.remove(host.ip);
+        }
         // Nobody is there any more: then the data path ends.
         _ = self.found.send(id);
     }
@@ -375,24 +426,20 @@ fn hosts(numbers: Range<usize>) -> impl Iterator<Item = HostId> {
 }
 
 /// By which port a host is reached, whose MAC address packets to it get, and how long they may be.
-fn way_to(ports: &Ports, given: &Host) -> Option<Way> {
-    let route = match Route::to(given.ip) {
-        Ok(route) => route,
-        Err(error) => {
-            tracing::debug!(host = %given.ip, %error, "no way to a host");
-            return None;
-        }
-    };
+fn way_to(ports: &Ports, given: &Host) -> Result<Way, Cause> {
+    let route = Route::to(given.ip).map_err(|error| Cause::NoRoute(error.to_string()))?;
     let routed = ports.number(route.interface.index());
     let only = (ports.len() == 1).then_some(0);
     let Some(port) = given.port.or(only).or(routed) else {
-        tracing::debug!(host = %given.ip, by = route.interface.name(), "the way to a host is by no interface of the gateway");
-        return None;
+        return Err(Cause::OtherInterface {
+            by: route.interface.name().to_owned(),
+            own: ports.names(),
+        });
     };
     let is_its = routed.is_none_or(|routed| routed == port);
     let router = route.gateway.filter(|_| is_its);
     let mtu = route.mtu.filter(|_| is_its).and_then(|mtu| u16::try_from(mtu).ok());
-    Some(((port, router.unwrap_or(given.ip)), mtu.and_then(NonZeroU16::new)))
+    Ok(((port, router.unwrap_or(given.ip)), mtu.and_then(NonZeroU16::new)))
 }
 
 /// Resolves hosts that the kernel knows, before anybody asks: a start on maps of its own is no storm of misses either.
@@ -410,7 +457,7 @@ pub(super) fn resolve_known(tables: &Tables, ports: &Ports) -> Vec<HostId> {
         let Some(given) = reader.given(id).filter(|given| given.mac.is_none()) else {
             continue;
         };
-        let Some((place, mtu)) = way_to(ports, &given) else {
+        let Ok((place, mtu)) = way_to(ports, &given) else {
             continue;
         };
         if let Some(mac) = known.get(&place) {

@@ -15,8 +15,9 @@ use super::*;
 use crate::datapath::epochs::Epochs;
 use crate::datapath::notices::Notices;
 use crate::datapath::unreachable::UnreachableHosts;
+use crate::datapath::unresolved::UnresolvedHosts;
 
-fn shared(tables: &Tables, interface: &str) -> Shared {
+fn shared(tables: &Tables, interfaces: &[&str]) -> Shared {
     let settings = Settings {
         underlay: Underlay::at(&[]),
         ports: Vec::new(),
@@ -25,6 +26,7 @@ fn shared(tables: &Tables, interface: &str) -> Shared {
         ttl: 64,
         errors_per_second: 0,
     };
+    let names: Vec<String> = interfaces.iter().map(|name| (*name).to_owned()).collect();
     Shared {
         stop: AtomicBool::new(false),
         has_policy: AtomicBool::new(false),
@@ -34,10 +36,11 @@ fn shared(tables: &Tables, interface: &str) -> Shared {
         longest: AtomicU64::new(0),
         epochs: Epochs::new(1),
         trace: ArcSwapOption::empty(),
-        ports: ArcSwap::from_pointee(Ports::by_name(&[interface.to_owned()]).unwrap()),
+        ports: ArcSwap::from_pointee(Ports::by_name(&names).unwrap()),
         notices: Notices::default(),
         attaching: Mutex::default(),
         unreachable: UnreachableHosts::default(),
+        unresolved: UnresolvedHosts::default(),
         foreign: Arc::clone(&tables.foreign),
     }
 }
@@ -66,10 +69,15 @@ fn unacquainted(tag: &str) -> Lab {
 
 /// One for the tables of a host, who asks it, and who is told.
 fn resolver(tables: &Arc<Tables>, at: &End) -> (Resolver, Sender<HostId>, Receiver<HostId>) {
+    resolver_by(tables, &[at.interface.name()])
+}
+
+/// The same, of a gateway with these interfaces.
+fn resolver_by(tables: &Arc<Tables>, interfaces: &[&str]) -> (Resolver, Sender<HostId>, Receiver<HostId>) {
     let (want, wanted) = crossbeam_channel::unbounded();
     let (found, hosts) = crossbeam_channel::unbounded();
     let resolver = Resolver {
-        shared: Arc::new(shared(tables, at.interface.name())),
+        shared: Arc::new(shared(tables, interfaces)),
         tables: Arc::clone(tables),
         resolved: Vec::new(),
         wanted,
@@ -103,8 +111,14 @@ fn who_does_not_answer_costs_few_looks_and_is_found_when_it_does() {
             }
             (begun.elapsed(), looks, reader.find(id).unwrap().mac)
         };
-        let (took, looks, mac) = send(nobody, Duration::from_secs(2));
+        let (took, looks, mac) = send(nobody, NO_ANSWER + 3 * LOOK);
         assert_eq!(mac, None);
+        let problems = resolver.shared.unresolved.problems();
+        let text = format!(
+            "packets to host 10.77.0.9 are lost: it does not answer for its MAC address on {}; check",
+            lab.a.interface.name()
+        );
+        assert!(problems.len() == 1 && problems[0].starts_with(&text), "{problems:?}");
         // When it was asked for first, and once a second.
         assert!(looks <= 2 + took.as_secs(), "{looks} in {took:?}");
         let (took, looks, mac) = send(b, Duration::from_secs(20));
@@ -114,6 +128,62 @@ fn who_does_not_answer_costs_few_looks_and_is_found_when_it_does() {
         assert!(lab.b.ns.command("ip").args(words).status().unwrap().success());
         let (_, _, mac) = send(nobody, Duration::from_secs(20));
         assert_eq!(mac, Some(MacAddr(lab.b.mac)), "there at last");
+        assert_eq!(resolver.shared.unresolved.problems(), [""; 0]);
+    });
+}
+
+#[test]
+fn hosts_that_no_interface_of_the_gateway_leads_to_are_named() {
+    if !is_root() {
+        return;
+    }
+    let lab = Lab::veth(VethConfig::tagged("no-way")).unwrap();
+    for words in [
+        "link add second type veth peer name other",
+        "link set second up",
+        "link set other up",
+        "address add 10.78.0.1/24 dev other",
+    ] {
+        let status = lab.a.ns.command("ip").args(words.split(' ')).status();
+        assert!(status.unwrap().success(), "{words}");
+    }
+    lab.a.run(|| {
+        let tables = tables();
+        let own = lab.a.interface.name();
+        let (resolver, ..) = resolver_by(&tables, &[own, "second"]);
+        let mut ways = resolver.begin();
+        let at = |ip: [u8; 4]| Host::at(IpAddr::from(ip));
+        let port = Host {
+            port: Some(2),
+            mac: Some(MacAddr([2; 6])),
+            ..at([10, 77, 0, 9])
+        };
+        let behind_other = at([10, 78, 0, 2]);
+        for host in [port, behind_other, at([192, 0, 2, 1])] {
+            resolver.ask_or_note(tables.hosts.intern(host), &mut ways);
+        }
+        let problems = resolver.shared.unresolved.problems();
+        let expected = [
+            "10.77.0.9 are lost: its neighbours name the interface number 2 (`--port`), and path.interface has 2, from 0; put",
+            &format!(
+                "10.78.0.2 are lost: the kernel routes to it by other, which is not in path.interface ({own}, second); correct"
+            ),
+            "192.0.2.1 are lost: no route to 192.0.2.1",
+        ];
+        assert_eq!(problems.len(), expected.len(), "{problems:#?}");
+        for (problem, expected) in problems.iter().zip(expected) {
+            assert!(problem.starts_with(&format!("packets to host {expected}")), "{problem}");
+        }
+        // A route by an interface of the gateway.
+        let words = "route add 10.78.0.2/32 dev second";
+        assert!(lab.a.ns.command("ip").args(words.split(' ')).status().unwrap().success());
+        let id = tables.hosts.intern(behind_other);
+        resolver.ask(id, &mut ways).unwrap();
+        resolver.tell(id, [2; 6], 1);
+        assert_eq!(resolver.shared.unresolved.problems().len(), 2);
+        // Nobody sends to the others any more.
+        resolver.shared.unresolved.expire(now() + ENTRY_TIMEOUT);
+        assert_eq!(resolver.shared.unresolved.problems(), [""; 0]);
     });
 }
 
@@ -191,7 +261,9 @@ fn hosts_without_neighbours_are_forgotten() {
             assert_eq!((at_hops, ways.hops.len()), (hosts.len(), hosts.len()));
             hosts
         };
-        ids.iter().chain([&kept]).for_each(|id| resolver.ask(*id, &mut ways));
+        ids.iter()
+            .chain([&kept])
+            .for_each(|id| resolver.ask(*id, &mut ways).unwrap());
         let found = Some((MacAddr([2; 6]), 0));
         assert!(tables.hosts.resolve(ids[0], found) && tables.hosts.resolve(kept, found));
         assert_eq!(known(&ways).len(), 11);
@@ -221,7 +293,7 @@ fn hosts_without_neighbours_are_forgotten() {
                 ..neighbor
             },
         );
-        resolver.ask(ids[3], &mut ways);
+        resolver.ask(ids[3], &mut ways).unwrap();
         round(&mut ways);
         round(&mut ways);
         assert_eq!(known(&ways), [ids[3]]);

@@ -104,9 +104,13 @@ impl Wanted {
     }
 }
 
+fn dropped(reason: DropReason) -> String {
+    format!("dropped: {}", reason.name())
+}
+
 fn by_worker(decision: Decision, cacheable: Cacheable, after: &[u8]) -> String {
     match decision {
-        Decision::Kernel => format!("dropped: {}", DropReason::NotOurs.name()),
+        Decision::Kernel => dropped(DropReason::NotOurs),
         Decision::Send { .. } => {
             let cached = match cacheable {
                 Cacheable::Nothing => "",
@@ -126,7 +130,7 @@ fn by_worker(decision: Decision, cacheable: Cacheable, after: &[u8]) -> String {
             format!("dropped: {}; its sender is told by ICMP{most}", reason.name())
         }
         Decision::Wait(_) => "waits for the MAC address of its host".to_owned(),
-        Decision::Drop(reason) => format!("dropped: {}", reason.name()),
+        Decision::Drop(reason) => dropped(reason),
     }
 }
 
@@ -274,10 +278,13 @@ fn show(
             first.lost = more;
         }
         for mut traced in round {
+            let underlay = &shared.settings.load().underlay;
             if traced.decision.starts_with(SENT) {
-                let underlay = &shared.settings.load().underlay;
                 let note = sent.note(&shared.unreachable, &traced.bytes, underlay);
                 traced.decision.extend(note);
+            } else if traced.decision == dropped(DropReason::HostUnresolved) {
+                let host = sent.host(&traced.bytes, underlay);
+                traced.decision.extend(host.map(|host| shared.unresolved.note(host)));
             }
             if to.blocking_send(traced).is_err() {
                 return Ok(());

@@ -174,6 +174,13 @@ impl Sent {
         self.host_of(receiver).is_some_and(|host| takes(&host, key))
     }
 
+    /// Returns the host that a packet is for, of which these bytes came, from the Ethernet header
+    /// on.
+    pub(super) fn host(&mut self, frame: &[u8], underlay: &Underlay) -> Option<IpAddr> {
+        let packet = Tunnelled::parse(frame.get(OUTER..)?, underlay)?;
+        self.host_of(packet.receiver?).map(|host| host.ip)
+    }
+
     /// Returns what to add to the trace of a packet that was sent on, of which these bytes came,
     /// from the Ethernet header on.
     pub(super) fn note(&mut self, known: &UnreachableHosts, frame: &[u8], underlay: &Underlay) -> Option<String> {

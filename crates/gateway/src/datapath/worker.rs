@@ -26,6 +26,7 @@ use super::notices::Notices;
 use super::ports::Ports;
 use super::trace::{Shown, Wanted};
 use super::unreachable::UnreachableHosts;
+use super::unresolved::UnresolvedHosts;
 use super::waiting::Waiting;
 use crate::model::Foreign;
 
@@ -71,6 +72,7 @@ pub(super) struct Shared {
     /// this first. Drivers may take seconds, so only these two wait for it.
     pub(super) attaching: Mutex<()>,
     pub(super) unreachable: UnreachableHosts,
+    pub(super) unresolved: UnresolvedHosts,
     /// Networks that are other gateways'.
     pub(super) foreign: Arc<Foreign>,
 }

@@ -104,7 +104,13 @@ impl History {
             return assert_eq!(decision, Decision::Drop(DropReason::NoNeighbor), "{packet:?}");
         };
         let host = world.host(receiver.host);
-        let is_resolved = host.mac.is_some() && world.settings.port_to(&host).is_some();
+        let port = world.settings.port_to(&host);
+        let port = port.and_then(|port| world.settings.ports.get(usize::from(port)));
+        let has_address = port.is_some_and(|port| match host.ip {
+            IpAddr::V4(_) => port.v4.is_some(),
+            IpAddr::V6(_) => port.v6.is_some(),
+        });
+        let is_resolved = host.mac.is_some() && has_address;
         let is_allowed = self.is_allowed(world, frame, &packet);
         let case = sent::Case {
             before: frame,

@@ -1,0 +1,237 @@
+//! Hosts that packets are for and that the gateway cannot send to, for health and traces.
+//!
+//! Either the kernel has no way to the host by an interface of the gateway, or nobody answers for
+//! its MAC address. The resolver notes a host when a packet for it comes, and removes it when it is
+//! resolved. An entry ends [`ENTRY_TIMEOUT`] after the last packet.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ringside_gateway_core::table::Host;
+use ringside_nic::Route;
+
+use super::pace::Gate;
+use super::ports::Ports;
+
+/// Longer than the pauses between the packets of a tenant that pings.
+pub(super) const ENTRY_TIMEOUT: u64 = 30 * SECOND;
+/// Entries, whoever sends packets.
+const MAX_ENTRIES: usize = 4096;
+/// Problems in words; the rest is a number.
+const MAX_PROBLEMS: usize = 8;
+/// Log lines at once, and the interval between two in the long run.
+const LOG_BURST: u32 = 10;
+const LOG_INTERVAL: u64 = 10 * SECOND;
+const SECOND: u64 = 1_000_000_000;
+
+/// Why the gateway cannot send to a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// The kernel's reason.
+    NoRoute(String),
+    /// It routes to the host by another interface than the gateway's.
+    OtherInterface { by: String, own: String },
+    /// The host's neighbours name an interface by a number that none has.
+    NoInterface { number: u8, count: usize },
+    /// The interface has no address of the host's family.
+    NoAddress { interface: String, is_v4: bool },
+    /// Nobody answers for the MAC address of the host or the router to it. The kernel may route by
+    /// another interface than the gateway's only one.
+    NoAnswer {
+        hop: IpAddr,
+        interface: String,
+        routed_by: Option<String>,
+    },
+}
+
+impl Cause {
+    /// Returns what keeps packets of a host from a port, if that does not depend on routes.
+    pub(super) fn of_port(
+        ports: &Ports,
+        own: &[ringside_gateway_core::decide::PortSettings],
+        host: &Host,
+    ) -> Option<Self> {
+        let number = host.port.or((ports.len() == 1).then_some(0))?;
+        let count = ports.len();
+        if usize::from(number) >= count {
+            return Some(Self::NoInterface { number, count });
+        }
+        let is_v4 = host.ip.is_ipv4();
+        let port = own.get(usize::from(number))?;
+        let has_address = if is_v4 { port.v4.is_some() } else { port.v6.is_some() };
+        (!has_address).then(|| Self::NoAddress {
+            interface: ports.name(number).to_string(),
+            is_v4,
+        })
+    }
+
+    /// Returns that nobody answers at a hop.
+    pub(super) fn no_answer(ports: &Ports, host: IpAddr, (number, hop): (u8, IpAddr)) -> Self {
+        let route = Route::to(host).ok();
+        let other = route.filter(|route| ports.number(route.interface.index()).is_none());
+        Self::NoAnswer {
+            hop,
+            interface: ports.name(number).to_string(),
+            routed_by: other.map(|route| route.interface.name().to_owned()),
+        }
+    }
+
+    fn text(&self, host: IpAddr) -> String {
+        match self {
+            Self::NoRoute(error) => error.clone(),
+            Self::OtherInterface { by, own } => {
+                format!("the kernel routes to it by {by}, which is not in path.interface ({own})")
+            }
+            Self::NoInterface { number, count } => {
+                format!(
+                    "its neighbours name the interface number {number} (`--port`), and path.interface \
+                     has {count}, from 0"
+                )
+            }
+            Self::NoAddress { interface, is_v4 } => {
+                format!(
+                    "the interface {interface} has no {} address",
+                    if *is_v4 { "IPv4" } else { "IPv6" }
+                )
+            }
+            Self::NoAnswer {
+                hop,
+                interface,
+                routed_by,
+            } => {
+                let who = match *hop == host {
+                    true => "it".to_owned(),
+                    false => format!("the router {hop}"),
+                };
+                let other = routed_by.as_ref().map_or_else(String::new, |by| {
+                    format!(", and the kernel routes to it by {by}, which is not in path.interface")
+                });
+                format!("{who} does not answer for its MAC address on {interface}{other}")
+            }
+        }
+    }
+
+    fn remedy(&self, host: IpAddr) -> String {
+        match self {
+            Self::NoRoute(_) => format!("add a route: `ip route get {host}` shows what there is"),
+            Self::OtherInterface { by, .. } => {
+                format!(
+                    "correct the route (`ip route get {host}`), or add {by} to path.interface and start \
+                     the gateway anew"
+                )
+            }
+            Self::NoInterface { .. } => "put its neighbours with another `--port` or without, or add the interface to \
+                 path.interface and start the gateway anew"
+                .to_owned(),
+            Self::NoAddress { interface, .. } => {
+                format!("give it one: ip address add ADDRESS/LENGTH dev {interface}")
+            }
+            Self::NoAnswer { hop, interface, .. } => format!(
+                "check whether {hop} is up and reachable by {interface} (`ip neighbour show {hop}`, \
+                 `ip route get {host}`), or put the host's neighbours with `--host-mac`"
+            ),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    cause: Cause,
+    /// CLOCK_MONOTONIC in nanoseconds.
+    last: u64,
+}
+
+/// The hosts of which this is known at present.
+#[derive(Debug)]
+pub(super) struct UnresolvedHosts {
+    has_entries: AtomicBool,
+    entries: Mutex<BTreeMap<IpAddr, Entry>>,
+    lines: Mutex<Gate>,
+}
+
+impl Default for UnresolvedHosts {
+    fn default() -> Self {
+        Self {
+            has_entries: AtomicBool::new(false),
+            entries: Mutex::default(),
+            lines: Mutex::new(Gate::new(LOG_INTERVAL, LOG_BURST)),
+        }
+    }
+}
+
+impl UnresolvedHosts {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<IpAddr, Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_logged(&self, now: u64) -> bool {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.lets_through(now)
+    }
+
+    /// Records that packets to a host are lost.
+    pub(super) fn record(&self, host: IpAddr, cause: Cause, now: u64) {
+        let mut entries = self.lock();
+        if entries.len() >= MAX_ENTRIES && !entries.contains_key(&host) {
+            return;
+        }
+        let text = cause.text(host);
+        let before = entries.insert(host, Entry { cause, last: now });
+        self.has_entries.store(true, Ordering::Relaxed);
+        drop(entries);
+        if before.is_none() && self.is_logged(now) {
+            tracing::error!(%host, "packets to a host are lost: {text}");
+        }
+    }
+
+    /// Removes a host that the gateway can send to.
+    pub(super) fn remove(&self, host: IpAddr) {
+        if !self.has_entries.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut entries = self.lock();
+        entries.remove(&host);
+        self.has_entries.store(!entries.is_empty(), Ordering::Relaxed);
+    }
+
+    /// Removes hosts that no packet came for lately. To be called now and then.
+    pub(super) fn expire(&self, now: u64) {
+        if !self.has_entries.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut entries = self.lock();
+        entries.retain(|_, entry| now.saturating_sub(entry.last) < ENTRY_TIMEOUT);
+        self.has_entries.store(!entries.is_empty(), Ordering::Relaxed);
+    }
+
+    /// Returns what is wrong and what to do, for people.
+    pub(super) fn problems(&self) -> Vec<String> {
+        let entries = self.lock();
+        let described = entries.iter().take(MAX_PROBLEMS);
+        let mut problems: Vec<String> = described
+            .map(|(host, Entry { cause, .. })| {
+                let (text, remedy) = (cause.text(*host), cause.remedy(*host));
+                format!("packets to host {host} are lost: {text}; {remedy}")
+            })
+            .collect();
+        if let more @ 1.. = entries.len().saturating_sub(MAX_PROBLEMS) {
+            problems.push(format!(
+                "packets to {more} more hosts are lost for such reasons: `ringside gateway trace \
+                 --drops host-unresolved` names them"
+            ));
+        }
+        problems
+    }
+
+    /// Returns why a packet that is dropped for want of its host's MAC address is.
+    pub(super) fn note(&self, host: IpAddr) -> String {
+        let entries = self.lock();
+        let why = entries.get(&host).map(|entry| entry.cause.text(host));
+        match why {
+            Some(why) => format!("; host {host}: {why}"),
+            None => format!("; host {host}"),
+        }
+    }
+}
