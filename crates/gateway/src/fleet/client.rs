@@ -350,12 +350,19 @@ impl Etcd {
         })
     }
 
-    /// Says whose state it is, where nobody has yet.
+    /// Returns whether nobody has written anything there yet.
+    pub(crate) async fn is_empty(&self) -> Result<bool, String> {
+        let mut kv = self.kv.clone();
+        let one = GetOptions::new().with_prefix().with_keys_only().with_limit(1);
+        let answer = self.within(kv.get(self.name(SCHEMA), Some(one))).await.map_err(why)?;
+        Ok(answer.kvs().is_empty())
+    }
+
+    /// Says whose state it is, where nobody has written anything yet.
     pub(crate) async fn begin(&self, fleet: &[u8]) -> Result<(), String> {
         let name = self.name(FLEET);
-        let begin = Txn::new()
-            .when([Compare::create_revision(&*name, CompareOp::Equal, 0)])
-            .and_then([TxnOp::put(&*name, fleet, None)]);
+        let nobody = Compare::create_revision(self.name(SCHEMA), CompareOp::Equal, 0).with_prefix();
+        let begin = Txn::new().when([nobody]).and_then([TxnOp::put(&*name, fleet, None)]);
         let mut kv = self.kv.clone();
         self.within(kv.txn(begin)).await.map(drop).map_err(why)
     }

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 use super::client::{Etcd, Heard, late, why};
 use super::door::Door;
-use super::key::MIGRATION;
+use super::key::{FLEET, MIGRATION};
 use super::status::Status;
 use super::sync::{Action, Failed, Input, Mark, Pulse, Sync, Tell};
 use super::unanswered::{LOOK, Unanswered};
@@ -290,6 +290,13 @@ async fn pulse(door: &Door, turn: &OnceLock<u64>, is_new: bool) -> Result<Pulse,
     }
     if pulse.fleet.is_some() || !is_new {
         return Ok(pulse);
+    }
+    if !etcd.is_empty().await? {
+        return Err(format!(
+            "its key {FLEET}, which says whose state this is, is gone, and other keys are there: put \
+             it back with the value that `ringside gateway health` shows at a gateway that runs; if \
+             there is none, see docs/fleet.md"
+        ));
     }
     // Nobody has used this prefix yet. Of several that say so at a time one is first.
     tracing::info!("there is no state in etcd yet; it is begun");

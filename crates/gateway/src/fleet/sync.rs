@@ -11,7 +11,8 @@
 //!   meanwhile   every second   a linearizable read: is there a quorum, and at which revision is it?
 //!                              then a question on the watch: is it there, too?       both: nothing is missing
 //!               now and then   all of it is listed again, and compared              divergence: counted, put right
-//!   for good    a revision that goes backwards, another fleet's state, or none: nothing is believed any more
+//!   for good    a revision that goes backwards, another cluster: nothing is believed any more
+//!   meanwhile   the key that says whose state it is, is gone or another: see `trust`
 //! ```
 //! A progress notification is taken for a sign of life and never for a place to go on from: etcd before 3.4.25 and 3.5.8 may
 //! send one ahead of events that it has yet to send (<https://github.com/etcd-io/etcd/issues/15220>).
@@ -28,6 +29,7 @@ mod barrier;
 mod comparison;
 mod listing;
 mod terms;
+mod trust;
 
 pub use barrier::Barrier;
 use comparison::Comparison;
@@ -35,6 +37,7 @@ pub(crate) use listing::Listing;
 use listing::Vain;
 use terms::Next;
 pub use terms::{Action, Counts, Failed, Input, Mark, PAGES, Page, Pages, Pair, Pulse, State, Tell, Timing};
+use trust::Rejection;
 
 /// Times as often as else it asks whether all is well while it is not known yet what is missing of a copy.
 const CATCHING_UP: u32 = 20;
@@ -45,7 +48,7 @@ enum Phase {
     Greeting,
     Listing(Listing),
     Watching(Watch),
-    Rejected(String),
+    Rejected(Rejection),
 }
 
 #[derive(Debug)]
@@ -86,6 +89,8 @@ pub struct Sync {
     /// Of the last list or comparison that came to its end, or of what a copy holds.
     pages: u32,
     heart: Heart,
+    /// Until this revision the key that says whose state it is was another for a while.
+    restored: u64,
     /// When etcd was last known to have nothing more to tell.
     synced: Option<Duration>,
     tries: u32,
@@ -113,6 +118,7 @@ impl Sync {
             compare_at: now,
             pages: 0,
             heart: Heart::default(),
+            restored: 0,
             synced: None,
             tries: 0,
             vain: Vain::default(),
@@ -128,8 +134,8 @@ impl Sync {
     /// How it fares.
     #[must_use]
     pub fn state(&self, now: Duration) -> State {
-        if let Phase::Rejected(why) = &self.phase {
-            return State::Rejected(why.clone());
+        if let Phase::Rejected(rejection) = &self.phase {
+            return State::Rejected(rejection.why.clone());
         }
         let answered = self.heart.answered.map_or(self.began, |(asked, _)| asked);
         if now.saturating_sub(answered) > self.timing.silence {
@@ -252,7 +258,7 @@ impl Sync {
     pub fn handle(&mut self, now: Duration, input: Input) {
         if let Phase::Rejected(_) = self.phase {
             if let Input::Pulse(pulse) = input {
-                self.note(pulse);
+                self.pulse_while_rejected(now, pulse);
             }
             return;
         }
@@ -271,6 +277,9 @@ impl Sync {
                 self.alive(now);
                 self.events(now, pairs);
             }
+            Input::Ended(Failed::Compacted) if self.restored > 0 => self.reject(format!(
+                "its key {FLEET} was gone for a while, and what was changed meanwhile was compacted"
+            )),
             Input::Ended(Failed::Compacted) => {
                 tracing::info!(
                     told = self.told,
@@ -306,6 +315,9 @@ impl Sync {
             watch.proven = now;
             self.vain = Vain::default();
             self.synced = Some(asked);
+            if revision >= self.restored {
+                self.restored = 0;
+            }
             self.complete.get_or_insert(self.told);
         }
         let reached = watch.progress.max(self.told);
@@ -333,13 +345,6 @@ impl Sync {
             self.counts.resumed += 1;
             watch.begin = Some(now + pause);
         }
-    }
-
-    /// Nothing is believed any more.
-    fn reject(&mut self, why: String) {
-        self.act(Action::Unwatch);
-        self.comparison = None;
-        self.phase = Phase::Rejected(why);
     }
 
     /// Everything is listed anew: at once, or later after one that `took` so long and was in vain.
@@ -410,56 +415,6 @@ impl Sync {
         }
     }
 
-    fn pulse(&mut self, now: Duration, pulse: Result<Pulse, String>) {
-        let before = self.heart.answered.map_or(0, |(_, revision)| revision);
-        let was_away = self.heart.error.is_some();
-        let Some((pulse, told)) = self.note(pulse) else { return };
-        // What was told after the question may well be newer than the answer.
-        let least = told.max(before);
-        if pulse.revision < least {
-            return self.reject(format!(
-                "its revision went back from {least} to {}: it was restored from a backup, or is another one",
-                pulse.revision
-            ));
-        }
-        let Some(fleet) = pulse.fleet else {
-            return self.reject(format!("its key {FLEET}, which says whose state this is, is gone"));
-        };
-        match &self.mark {
-            Some(mark) if mark.cluster != pulse.cluster => {
-                return self.reject("another cluster answers than the one whose state is known".to_owned());
-            }
-            Some(mark) if mark.fleet != fleet => {
-                return self.reject("it holds another fleet's state than the one that is known".to_owned());
-            }
-            Some(_) => {}
-            None => {
-                self.mark = Some(Mark {
-                    cluster: pulse.cluster,
-                    fleet,
-                    revision: None,
-                    has_unread: false,
-                });
-            }
-        }
-        // What is changed now waits for the watch.
-        if let Phase::Watching(watch) = &mut self.phase
-            && was_away
-        {
-            watch.begin = watch.begin.map(|begin| begin.min(now));
-        }
-        match &self.phase {
-            Phase::Greeting if self.told > 0 => self.watch(now),
-            Phase::Greeting => self.list(now, self.told, None),
-            Phase::Watching(watch) if watch.begin.is_none() => self.act(Action::Progress),
-            _ => {}
-        }
-        // Nothing may have changed since it was told.
-        if self.told >= pulse.revision {
-            self.prove(now, self.told);
-        }
-    }
-
     fn watch(&mut self, now: Duration) {
         self.phase = Phase::Watching(Watch {
             alive: now,
@@ -478,14 +433,8 @@ impl Sync {
             let (old, told) = (old.revision, self.told);
             return self.reject(format!("it tells of revision {old} after {told}"));
         }
-        let is_other = |pair: &Pair| {
-            pair.key == FLEET.as_bytes() && pair.value.as_ref() != self.mark.as_ref().map(|mark| &mark.fleet)
-        };
-        if pairs.iter().any(is_other) {
-            // What else has changed with it is not believed either.
-            return self.reject(format!(
-                "its key {FLEET}, which says whose state this is, was changed or removed"
-            ));
+        if self.is_others(&pairs) {
+            return;
         }
         if let Some(comparison) = &mut self.comparison {
             let keys = pairs

@@ -40,6 +40,7 @@ mod traffic;
 mod trial;
 mod turns;
 mod units;
+mod unnamed;
 mod unsaid;
 mod way;
 

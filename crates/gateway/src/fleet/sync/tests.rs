@@ -137,6 +137,56 @@ fn state_that_is_removed_is_not_believed_to_be_gone() {
     }
 }
 
+/// Somebody removes the key that says whose state it is, or writes another value, and puts it back.
+#[test]
+fn a_state_whose_name_is_put_back_is_followed_again() {
+    for other in [None, Some(b"another".to_vec())] {
+        let mut world = World::new(4);
+        busy(&mut world, 20);
+        world.run(Duration::from_secs(2));
+        let fleet = world.etcd.fleet.clone();
+        for (round, pause) in [(1, 10), (2, 0)] {
+            world.etcd.set_fleet(other.clone());
+            world.run(Duration::from_secs(pause));
+            if pause > 0 {
+                let State::Rejected(why) = world.sync.state(world.now) else {
+                    panic!("{:?}", world.sync.state(world.now))
+                };
+                assert!(why.contains("put it back") && why.contains("\"this one\""), "{why}");
+            }
+            world.etcd.write(&[(3, None), (4, Some(100 + round))]);
+            world.etcd.set_fleet(fleet.clone());
+            world.run(Duration::from_secs(10));
+            assert_eq!(world.sync.state(world.now), State::Following);
+            world.assert_complete();
+        }
+        busy(&mut world, 20);
+        world.run(Duration::from_secs(2));
+        world.assert_complete();
+        assert_eq!(world.divergence, 0);
+    }
+}
+
+#[test]
+fn state_that_is_removed_stays_known_when_its_name_is_put_back() {
+    for is_compacted in [false, true] {
+        let mut world = World::new(4);
+        busy(&mut world, 20);
+        world.run(Duration::from_secs(2));
+        let (tables, fleet) = (world.tables.clone(), world.etcd.fleet.clone());
+        world.etcd.replace_fleet(None);
+        world.run(Duration::from_secs(2));
+        world.etcd.set_fleet(fleet);
+        if is_compacted {
+            world.step(Step::Compact);
+        }
+        world.run(Duration::from_secs(30));
+        let state = world.sync.state(world.now);
+        assert!(matches!(state, State::Rejected(_)), "{state:?}");
+        assert_eq!(world.tables, tables);
+    }
+}
+
 #[test]
 fn another_cluster_is_not_believed() {
     let mut world = World::new(5);

@@ -109,6 +109,17 @@ impl Etcd {
         }
     }
 
+    /// Changes the key that says whose state it is, and nothing else.
+    pub(super) fn set_fleet(&mut self, fleet: Option<Vec<u8>>) {
+        self.revision += 1;
+        self.history.push(Pair {
+            key: FLEET.into(),
+            value: fleet.clone(),
+            revision: self.revision,
+        });
+        self.fleet = fleet;
+    }
+
     pub(super) fn replace_fleet(&mut self, fleet: Option<Vec<u8>>) {
         self.revision += 1;
         for (_, key) in [(0, FLEET.to_owned())]
