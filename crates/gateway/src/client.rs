@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use ringside_gateway_core::TenantAddress;
+use ringside_measure::units::count;
 
 use crate::object::wire::group_key;
 use crate::object::{Group, GroupKey, Neighbor, Object, Port, text};
@@ -214,10 +215,15 @@ struct KeyArgs {
     key: Vec<String>,
 }
 
+/// Returns the parser of a network's number, of 24 bits.
+fn vni() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(..1 << 24)
+}
+
 #[derive(Debug, Args)]
 struct FilterArgs {
     /// Only in this network
-    #[arg(long)]
+    #[arg(long, value_parser = vni())]
     vni: Option<u32>,
     /// Only addresses in it, such as 10.0.0.0/8
     #[arg(long, value_parser = crate::object::wire::prefix)]
@@ -233,9 +239,9 @@ struct ListArgs {
     /// Only neighbours on the host with this address
     #[arg(long, value_name = "IP")]
     host: Option<IpAddr>,
-    /// So many at the most
-    #[arg(long, value_name = "N")]
-    limit: Option<usize>,
+    /// Show at most this number of objects, such as 100 or 10k
+    #[arg(long, value_name = "N", value_parser = count)]
+    limit: Option<u64>,
 }
 
 #[derive(Debug, Args)]

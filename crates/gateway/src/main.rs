@@ -99,7 +99,6 @@ fn attach_pass(name: &str) -> anyhow::Result<ExitCode> {
              nothing else is needed; else remove it (ip link set dev {name} xdp off, or end the \
              process that attached it) and repeat this command"
         );
-        return Ok(ExitCode::SUCCESS);
     }
     ringside_bpf::attach_pass(interface.index())?;
     println!("{name} has a program that passes every packet; to remove it: ip link set dev {name} xdp off");
@@ -176,6 +175,29 @@ mod tests {
             into.push(typed.replace("ringside gateway", "ringside-gateway ctl"));
         }
         command.get_subcommands().for_each(|command| examples(command, into));
+    }
+
+    #[test]
+    fn times_and_counts_take_units() {
+        for (words, is_fine) in [
+            ("drain --wait 2min", true),
+            ("drain --wait 500ms", true),
+            ("drain --wait 30", true),
+            ("drain --wait 5x", false),
+            ("list neighbors --limit 10k", true),
+            ("list neighbors --limit 0", false),
+            ("list neighbors --vni 16777216", false),
+            ("load FILE --batch 10k --skip 2M", true),
+            ("load FILE --batch 70k", false),
+            ("direct --from 192.0.2.1 --most 100k", true),
+            ("trace --count 1k", true),
+            ("trace --count 1.5", false),
+        ] {
+            let words = ["ringside-gateway", "ctl"].into_iter().chain(words.split(' '));
+            let parsed = Cli::command().try_get_matches_from(words.clone());
+            let code = parsed.map_or_else(|error| error.exit_code(), |_| 0);
+            assert_eq!(code, if is_fine { 0 } else { 2 }, "{:?}", words.collect::<Vec<_>>());
+        }
     }
 
     #[test]

@@ -24,6 +24,7 @@
 //! | What if the path were worse? | [`impair`] |
 //! | What do two hosts say to each other? | [`control`] |
 //! | Do packets land where they were to land? | [`steer`] |
+//! | What number or time does a text say? | [`units`] |
 //! | Can a result be believed? | [`validity`] |
 //! | What does a result file hold? | [`schema`] |
 //! | What does a running command tell of itself? | [`live`] |
@@ -78,6 +79,7 @@ pub mod sequence;
 pub mod steer;
 pub mod sweep;
 pub mod trace;
+pub mod units;
 pub mod validity;
 
 pub use error::Error;

@@ -35,52 +35,6 @@ fn takes_numbers_with_and_without_a_unit() {
 }
 
 #[test]
-fn takes_times_with_and_without_a_unit() {
-    for (text, millis) in [
-        ("10", 10_000),
-        ("0.5", 500),
-        ("10s", 10_000),
-        ("500ms", 500),
-        ("250000us", 250),
-        ("250000\u{b5}s", 250),
-        ("250000\u{3bc}s", 250),
-        ("2min", 120_000),
-        ("2m", 120_000),
-        ("1h", 3_600_000),
-    ] {
-        assert_eq!(seconds(text), Ok(Duration::from_millis(millis)), "{text}");
-    }
-    for text in [
-        "0",
-        "0s",
-        "-1",
-        "nan",
-        "inf",
-        "1e30",
-        "ten",
-        "10 seconds",
-        "",
-        "400000h",
-    ] {
-        assert!(seconds(text).is_err_and(|error| error.contains("no time")), "{text}");
-    }
-}
-
-#[test]
-fn takes_counts_of_a_range() {
-    let parse = count_in(1..=65_536_u32);
-    assert_eq!(parse("65536"), Ok(65_536));
-    assert_eq!(parse("10k"), Ok(10_000));
-    for text in ["0", "66k", "5G", "-1"] {
-        let error = parse(text).unwrap_err();
-        assert!(
-            error.contains("no number from 1 to 65536; write one such as"),
-            "{error}"
-        );
-    }
-}
-
-#[test]
 fn plain_numbers_keep_the_unit_of_their_option() {
     let second = Duration::from_secs(1);
     let millis = |text: &str| time_or(Duration::from_millis(1), &(Duration::ZERO..=second), text);

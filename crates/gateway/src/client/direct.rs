@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use ringside_gateway_core::TenantAddress;
 use ringside_gateway_core::table::Encapsulation;
+use ringside_measure::units::count_in;
 use ringside_nic::{Interface, Vxlan};
 use serde_json::json;
 use tokio::net::UdpSocket;
@@ -33,8 +34,8 @@ pub(super) struct DirectArgs {
     /// The addresses that notices have to come from
     #[arg(long, value_name = "IP", value_delimiter = ',')]
     from: Vec<IpAddr>,
-    /// Receivers at the most
-    #[arg(long, value_name = "N", default_value_t = 4096)]
+    /// Receivers at the most, such as 4096 or 100k
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = count_in(1..=usize::MAX))]
     most: usize,
     /// The network namespace that the endpoints are in, by its name or path [default: this one]
     #[arg(long, value_name = "NAMESPACE")]

@@ -10,7 +10,7 @@ use tonic::Code;
 use tonic::transport::Channel;
 
 use super::connect::refused;
-use super::show;
+use super::{show, vni};
 use crate::object::wire;
 use crate::proto;
 use crate::proto::fleet_service_client::FleetServiceClient;
@@ -19,7 +19,7 @@ use crate::proto::fleet_service_client::FleetServiceClient;
 #[derive(Debug, Args)]
 pub(super) struct FleetArgs {
     /// Which gateway the hosts of this network are to send to
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = vni())]
     vni: Option<u32>,
 }
 

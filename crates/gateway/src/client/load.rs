@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
+use ringside_measure::units::count_in;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
@@ -29,11 +30,12 @@ pub(super) struct LoadArgs {
     /// from what is known]
     #[arg(long)]
     version: Option<u64>,
-    /// Neighbours that are committed together
-    #[arg(long, value_name = "N", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    /// Neighbours that are committed together: 1 to 65536, such as 100 or 10k
+    #[arg(long, value_name = "N", default_value_t = 8192, value_parser = count_in(1..=65_536_u32))]
     batch: u32,
-    /// So many neighbours at the beginning are only read: those that a load has put which was interrupted
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    /// Only read this number of neighbours at the beginning, such as 100 or 10k: those that a load
+    /// has put which was interrupted
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = count_in(0..=u64::MAX))]
     skip: u64,
 }
 

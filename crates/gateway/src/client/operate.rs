@@ -1,9 +1,11 @@
 //! health, stats, drain, repaired.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
+use ringside_measure::units::budget;
 use serde_json::{Value, json};
 use tonic::transport::Channel;
 
@@ -19,17 +21,18 @@ pub(super) struct DrainArgs {
     /// Back into service
     #[arg(long)]
     off: bool,
-    /// In a fleet: how long to wait until other gateways have its networks
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, conflicts_with = "off")]
-    wait: u64,
+    /// In a fleet: how long to wait until other gateways have its networks: seconds, or a time such
+    /// as 500ms or 2min
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = budget)]
+    #[arg(conflicts_with = "off")]
+    wait: Duration,
 }
 
 pub(super) async fn drain(channel: Channel, args: &DrainArgs) -> Result<()> {
     let request = proto::SetDrainRequest { drain: !args.off };
     let answer = OperationServiceClient::new(channel.clone()).set_drain(request).await;
     answer.map_err(|status| refused(&status))?;
-    let wait = std::time::Duration::from_secs(args.wait);
-    if !args.off && super::fleet::wait_until_drained(&channel, wait).await? {
+    if !args.off && super::fleet::wait_until_drained(&channel, args.wait).await? {
         return show::print("drained: other gateways have its networks; what still comes is sent on");
     }
     show::print(match args.off {

@@ -11,7 +11,7 @@ use tonic::transport::Channel;
 
 use super::remote::{Meant, Remote};
 use super::show::{self, Shown};
-use super::{FilterArgs, ListArgs, WatchArgs, named};
+use super::{FilterArgs, ListArgs, WatchArgs, named, vni};
 use crate::object::{Group, Neighbor, Object, Port, Statement, text, wire};
 use crate::proto;
 
@@ -39,6 +39,7 @@ Examples:
 #[derive(Debug, Args)]
 struct AddressArgs {
     /// The network
+    #[arg(value_parser = vni())]
     vni: u32,
     /// The address in it
     ip: IpAddr,
@@ -123,7 +124,7 @@ pub(super) fn check_filter<O: Object>(filter: &FilterArgs, host: Option<IpAddr>)
 pub(super) async fn list<O: Remote + Shown>(channel: Channel, args: &ListArgs, json: bool) -> Result<()> {
     check_filter::<O>(&args.filter, args.host)?;
     let meant = meant(&args.filter, args.host);
-    let most = args.limit.unwrap_or(usize::MAX);
+    let most = usize::try_from(args.limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
     let (mut token, mut lines, mut count) = (Vec::new(), Vec::new(), 0);
     loop {
         let (objects, next) = O::list(&channel, &meant, token).await?;

@@ -14,11 +14,12 @@ use pcap_file::DataLink;
 use pcap_file::pcapng::PcapNgWriter;
 use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
 use pcap_file::pcapng::blocks::interface_description::{InterfaceDescriptionBlock, InterfaceDescriptionOption};
+use ringside_measure::units::count;
 use serde_json::json;
 use tonic::transport::Channel;
 
 use super::connect::refused;
-use super::show;
+use super::{show, vni};
 use crate::object::wire;
 use crate::proto;
 use crate::proto::operation_service_client::OperationServiceClient;
@@ -27,7 +28,7 @@ use crate::proto::operation_service_client::OperationServiceClient;
 #[derive(Debug, Args)]
 pub(super) struct TraceArgs {
     /// Only packets of this network
-    #[arg(long)]
+    #[arg(long, value_parser = vni())]
     vni: Option<u32>,
     /// Only those from or to this address of a tenant, and questions by or for it
     #[arg(long)]
@@ -36,8 +37,8 @@ pub(super) struct TraceArgs {
     #[arg(long, value_name = "REASON", num_args = 0..=1)]
     #[expect(clippy::option_option, reason = "given or not, with a reason or without")]
     drops: Option<Option<String>>,
-    /// End after so many
-    #[arg(long, value_name = "N")]
+    /// End after this number of packets, such as 100 or 10k
+    #[arg(long, value_name = "N", value_parser = count)]
     count: Option<u64>,
     /// Write them to a file for Wireshark, with what was decided as comments
     #[arg(long, value_name = "FILE")]
