@@ -161,7 +161,8 @@ pub extern "C" fn rsd_drain(queue: *mut rsd_queue, timeout_ns: u64) -> c_int {
 }
 
 /// The queue's socket, to be waited for with poll() or epoll: readable when packets are there, and then rsd_receive() with a
-/// timeout of 0. It stays the library's. What happens to the link it does not show.
+/// timeout of 0. It stays the library's. What happens to the link it does not show: see
+/// rsd_queue_link_fd().
 ///
 /// With EPOLLET call rsd_receive() until it returns 0 and rsd_queue_event() is RSD_EVENT_NONE: a call
 /// that returns 0 for an event leaves packets waiting.
@@ -174,6 +175,25 @@ pub extern "C" fn rsd_queue_fd(queue: *mut rsd_queue) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn rsd_queue_event(queue: *mut rsd_queue) -> c_int {
     call(|| Ok(enter(queue)?.event as c_int))
+}
+
+/// A descriptor of what happens to the queue's link, for an event loop that sleeps elsewhere than
+/// in rsd_receive(): readable when there may be an event, and then rsd_queue_link_event() until it
+/// returns RSD_EVENT_NONE. The first call opens it. It stays the library's, and closes with the
+/// port.
+#[unsafe(no_mangle)]
+pub extern "C" fn rsd_queue_link_fd(queue: *mut rsd_queue) -> c_int {
+    call(|| Ok(enter(queue)?.link()?.as_fd().as_raw_fd()))
+}
+
+/// Returns the next event of the link since rsd_queue_link_fd(), one of enum rsd_event;
+/// RSD_EVENT_NONE when there is none by now. rsd_receive() reports the same events by itself.
+///
+/// RSD_EGONE: the interface was removed or moved to another network namespace. Packets that came
+/// before are still there: call rsd_receive() until it returns RSD_EGONE, too.
+#[unsafe(no_mangle)]
+pub extern "C" fn rsd_queue_link_event(queue: *mut rsd_queue) -> c_int {
+    call(|| Ok(enter(queue)?.next_link_event()? as c_int))
 }
 
 /// Packets that C gives back, as an array.

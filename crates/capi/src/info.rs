@@ -47,7 +47,8 @@ pub struct rsd_stats {
     /// Their bytes, from the Ethernet header on.
     pub rx_bytes: u64,
     /// Packets that were put on the TX ring. Without a carrier the kernel takes and drops them: they
-    /// count here and in tx_completed, and for the interface as TX dropped.
+    /// count here, in tx_completed and, outside zero-copy, in tx_kicks_partly, and for the
+    /// interface as TX dropped.
     pub tx_packets: u64,
     /// Their bytes.
     pub tx_bytes: u64,
@@ -83,6 +84,15 @@ pub struct rsd_stats {
     pub tx_too_long: u64,
     /// Times that steady load left frames waiting for fewer packets (working_set).
     pub rx_shrunk: u64,
+    /// Those of tx_kicks that the kernel answered with EAGAIN, EBUSY or ENOBUFS: it took only some
+    /// packets for now, or without a carrier dropped one.
+    pub tx_kicks_partly: u64,
+    /// Times that a poll() was woken by a packet.
+    pub wakeups: u64,
+    /// Turns of busy-polling.
+    pub busy_polls: u64,
+    /// Those after which there were packets.
+    pub busy_polls_fruitful: u64,
 }
 
 /// Tells what a queue got. `size` is sizeof(struct rsd_queue_info).
@@ -153,6 +163,10 @@ pub unsafe extern "C" fn rsd_queue_stats(queue: *mut rsd_queue, stats: *mut rsd_
             rx_starved: own.rx_starved,
             tx_too_long: own.tx_too_long,
             rx_shrunk: own.rx_shrunk,
+            tx_kicks_partly: own.tx_kicks_partly,
+            wakeups: own.wakeups,
+            busy_polls: own.busy_polls,
+            busy_polls_fruitful: own.busy_polls_fruitful,
         };
         // SAFETY: the caller's promise; numbers of one size have no padding.
         unsafe { copy_struct(&told, stats, size) }?;

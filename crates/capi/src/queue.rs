@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
-use ringside_xsk::{LinkEvent, Packet, Queue, SendError, Wait};
+use ringside_xsk::{LinkEvent, LinkWatch, Packet, Queue, SendError, Wait};
 
 use crate::error::{Failure, rsd_error as Code};
 use crate::options::rsd_wait;
@@ -60,6 +60,8 @@ pub(crate) struct Entry {
     /// Packets of the open burst have marks, of an rsd_finish() that failed.
     marked: bool,
     pub(crate) event: rsd_event,
+    /// For an event loop, once it was asked for.
+    link: Option<LinkWatch>,
     /// For each packet of the open burst, where it is among those that C has given back, and one; 0 is nowhere.
     places: Box<[u32]>,
     frames: usize,
@@ -84,6 +86,7 @@ impl Entry {
             burst: first_burst & BURSTS,
             marked: false,
             event: rsd_event::RSD_EVENT_NONE,
+            link: None,
             places: vec![0; batch as usize].into(),
             frames,
         }
@@ -100,6 +103,25 @@ impl Entry {
     pub(crate) fn peek(&self) -> &Queue {
         // SAFETY: as above; nobody can have it mutably meanwhile.
         unsafe { self.queue.as_ref() }
+    }
+
+    /// The queue's watch of its link, which the first call opens.
+    pub(crate) fn link(&mut self) -> Result<&mut LinkWatch, Failure> {
+        if self.link.is_none() {
+            self.link = Some(self.peek().watch_link()?);
+        }
+        Ok(self.link.as_mut().expect("just opened"))
+    }
+
+    /// Returns the next event of that watch.
+    pub(crate) fn next_link_event(&mut self) -> Result<rsd_event, Failure> {
+        let event = self.link()?.next()?;
+        if let Some(LinkEvent::Removed | LinkEvent::Moved { .. }) = event {
+            let text = "the interface was removed or moved: call rsd_receive() until it returns \
+                        RSD_EGONE, the packets that came before are still there";
+            return Err(Failure::new(Code::RSD_EGONE, text));
+        }
+        Ok(event.as_ref().map_or(rsd_event::RSD_EVENT_NONE, event_of))
     }
 
     /// No packet of a burst so far is one of the next.

@@ -76,7 +76,8 @@ own_counters! {
     /// Their bytes, Ethernet header included, checksum (FCS) not.
     rx_bytes,
     /// Packets put on the TX ring. Without a carrier the kernel takes and drops them: they count
-    /// here and in [`tx_completed`](Self::tx_completed), and for the interface as TX dropped.
+    /// here, in [`tx_completed`](Self::tx_completed) and, outside zero-copy, in
+    /// [`tx_kicks_partly`](Self::tx_kicks_partly), and for the interface as TX dropped.
     tx_packets,
     /// Their bytes.
     tx_bytes,
@@ -91,7 +92,8 @@ own_counters! {
     tx_too_long,
     /// `sendto()` calls.
     tx_kicks,
-    /// Those that answered `EAGAIN`, `EBUSY` or `ENOBUFS`.
+    /// Those that answered `EAGAIN`, `EBUSY` or `ENOBUFS`: the kernel took only some packets for
+    /// now, or without a carrier dropped one.
     tx_kicks_partly,
     /// `recvfrom()` calls, to wake the kernel's receive side or to busy-poll.
     rx_kicks,

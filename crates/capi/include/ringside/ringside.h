@@ -263,7 +263,8 @@ typedef struct rsd_stats {
     // Their bytes, from the Ethernet header on.
     uint64_t rx_bytes;
     // Packets that were put on the TX ring. Without a carrier the kernel takes and drops them: they
-    // count here and in tx_completed, and for the interface as TX dropped.
+    // count here, in tx_completed and, outside zero-copy, in tx_kicks_partly, and for the
+    // interface as TX dropped.
     uint64_t tx_packets;
     // Their bytes.
     uint64_t tx_bytes;
@@ -299,6 +300,15 @@ typedef struct rsd_stats {
     uint64_t tx_too_long;
     // Times that steady load left frames waiting for fewer packets (working_set).
     uint64_t rx_shrunk;
+    // Those of tx_kicks that the kernel answered with EAGAIN, EBUSY or ENOBUFS: it took only some
+    // packets for now, or without a carrier dropped one.
+    uint64_t tx_kicks_partly;
+    // Times that a poll() was woken by a packet.
+    uint64_t wakeups;
+    // Turns of busy-polling.
+    uint64_t busy_polls;
+    // Those after which there were packets.
+    uint64_t busy_polls_fruitful;
 } rsd_stats;
 
 // What a port is opened with. rsd_options_init() sets all to what is chosen when nothing is asked for, which is 0 or NULL for
@@ -460,7 +470,8 @@ int rsd_drain(struct rsd_queue *queue,
               uint64_t timeout_ns);
 
 // The queue's socket, to be waited for with poll() or epoll: readable when packets are there, and then rsd_receive() with a
-// timeout of 0. It stays the library's. What happens to the link it does not show.
+// timeout of 0. It stays the library's. What happens to the link it does not show: see
+// rsd_queue_link_fd().
 //
 // With EPOLLET call rsd_receive() until it returns 0 and rsd_queue_event() is RSD_EVENT_NONE: a call
 // that returns 0 for an event leaves packets waiting.
@@ -468,6 +479,19 @@ int rsd_queue_fd(struct rsd_queue *queue);
 
 // What happened to the link when rsd_receive() last returned 0: one of enum rsd_event.
 int rsd_queue_event(struct rsd_queue *queue);
+
+// A descriptor of what happens to the queue's link, for an event loop that sleeps elsewhere than
+// in rsd_receive(): readable when there may be an event, and then rsd_queue_link_event() until it
+// returns RSD_EVENT_NONE. The first call opens it. It stays the library's, and closes with the
+// port.
+int rsd_queue_link_fd(struct rsd_queue *queue);
+
+// Returns the next event of the link since rsd_queue_link_fd(), one of enum rsd_event;
+// RSD_EVENT_NONE when there is none by now. rsd_receive() reports the same events by itself.
+//
+// RSD_EGONE: the interface was removed or moved to another network namespace. Packets that came
+// before are still there: call rsd_receive() until it returns RSD_EGONE, too.
+int rsd_queue_link_event(struct rsd_queue *queue);
 
 // What the last call of this thread that failed had to say: what was tried, on which interface and queue, and what to do.
 // Never NULL, empty if none has failed so far. Valid until the next call of this thread that fails.

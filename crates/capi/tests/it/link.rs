@@ -1,7 +1,8 @@
 //! What happens to a link, as the C API tells it.
 
 use std::io::{BufRead, BufReader};
-use std::process::{ChildStdout, Stdio};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -35,6 +36,49 @@ impl Lines {
     }
 }
 
+/// Starts a program on the second end of a new pair, and waits until its port is open.
+fn start(program: &Path, lab: &Lab) -> (Child, Lines) {
+    let mut command = lab.b.ns.command(program);
+    command.arg(lab.b.interface.name()).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("it starts");
+    let lines = Lines::of(child.stdout.take().expect("a pipe"));
+    lines.expect("open");
+    (child, lines)
+}
+
+/// RSD_EVENT_NO_CARRIER, _UP, _DOWN, _UP
+fn flap(lab: &Lab, lines: &Lines) {
+    for (end, up, line) in [
+        (&lab.a, false, "event 2"),
+        (&lab.a, true, "event 3"),
+        (&lab.b, false, "event 1"),
+        (&lab.b, true, "event 3"),
+    ] {
+        end.set_up(up).expect("set");
+        lines.expect(line);
+    }
+}
+
+#[test]
+fn a_descriptor_shows_an_event_loop_what_happens_to_the_link() {
+    if !is_root() {
+        return;
+    }
+    let folder = scratch("loop");
+    let program = compile("loop", &folder);
+    let lab = Lab::veth(VethConfig {
+        ipv6: false,
+        ..VethConfig::tagged("capi-loop")
+    })
+    .expect("test bed");
+    let (mut child, lines) = start(&program, &lab);
+    flap(&lab, &lines);
+    lab.delete_link().expect("removed");
+    lines.expect("loop: ok");
+    assert!(child.wait().expect("a child").success());
+    std::fs::remove_dir_all(folder).expect("removed");
+}
+
 #[test]
 fn events_of_the_link_are_told_and_a_new_interface_is_opened() {
     if !is_root() {
@@ -51,23 +95,8 @@ fn events_of_the_link_are_told_and_a_new_interface_is_opened() {
         Lab::join(&here, &there, config).expect("test bed")
     };
     let lab = join();
-    let mut command = lab.b.ns.command(&program);
-    let mut child = command
-        .arg(lab.b.interface.name())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("it starts");
-    let lines = Lines::of(child.stdout.take().expect("a pipe"));
-    lines.expect("open");
-    // RSD_EVENT_NO_CARRIER, _UP, _DOWN, _UP
-    lab.a.set_up(false).expect("down");
-    lines.expect("event 2");
-    lab.a.set_up(true).expect("up");
-    lines.expect("event 3");
-    lab.b.set_up(false).expect("down");
-    lines.expect("event 1");
-    lab.b.set_up(true).expect("up");
-    lines.expect("event 3");
+    let (mut child, lines) = start(&program, &lab);
+    flap(&lab, &lines);
     lab.delete_link().expect("removed");
     lines.expect("gone");
     lines.expect("tried");
