@@ -11,6 +11,7 @@ mod clock;
 mod compare;
 #[cfg_attr(not(feature = "full"), path = "no_config.rs")]
 mod config;
+mod cpu_wait;
 mod delay;
 #[cfg(feature = "full")]
 mod doctor;

@@ -110,10 +110,7 @@ pub(crate) fn finish_with(
     result: RunResult,
     far: Option<schema::FarEnd>,
 ) -> Result<()> {
-    let document = Document {
-        far: far.map(Box::new),
-        ..system::document(interfaces, Outcome::Run(Box::new(result)))
-    };
+    let document = system::document_with(interfaces, Outcome::Run(Box::new(result)), far);
     let text = match &document.result {
         Outcome::Run(result) if !args.output.json => match args.verbose {
             true => text(&document, result),

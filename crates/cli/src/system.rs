@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ringside_measure::schema::{self, CState, CpuUse, Document, Mitigation, Outcome, QueueMode, SchemaName};
+use ringside_measure::schema::{self, CState, CpuUse, Document, FarEnd, Mitigation, Outcome, QueueMode, SchemaName};
 use ringside_nic::host::{CpuTime, CpuTimes, System};
 use ringside_nic::{Interface, LinkState};
 use ringside_xsk::{Path, PortReport};
@@ -22,6 +22,11 @@ const OFFLOADS: [&str; 8] = [
 
 /// A result with everything that belongs beside it.
 pub(crate) fn document(interfaces: Vec<schema::Interface>, result: Outcome) -> Document {
+    document_with(interfaces, result, None)
+}
+
+/// The same, with what the far end counted, if there is one.
+pub(crate) fn document_with(interfaces: Vec<schema::Interface>, result: Outcome, far: Option<FarEnd>) -> Document {
     Document {
         schema: SchemaName,
         tool_version: env!("CARGO_PKG_VERSION").into(),
@@ -31,9 +36,9 @@ pub(crate) fn document(interfaces: Vec<schema::Interface>, result: Outcome) -> D
         command_line: crate::config::command_line(),
         system: system(),
         interfaces,
-        validity: crate::validity::end(&result),
+        validity: crate::validity::end(&result, far.as_ref()),
         result,
-        far: None,
+        far: far.map(Box::new),
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use ringside_measure::schema::{Document, Outcome};
+use ringside_measure::schema::{Document, FarEnd, Outcome};
 use ringside_measure::validity::{Facts, Rounds, Stolen, Validity, cpu_wait, judge, sender_lateness};
 use ringside_nic::clock::{Boottime, FastClock, Monotonic, Offset, Realtime, Timestamp};
 use ringside_nic::host::{CpuTimes, clocksource};
@@ -37,12 +37,13 @@ pub(crate) fn counter_lost(reason: &str) {
 }
 
 /// Until now: whether the result can be believed. `None` where nothing was begun.
-pub(crate) fn end(result: &Outcome) -> Option<Validity> {
+pub(crate) fn end(result: &Outcome, far: Option<&FarEnd>) -> Option<Validity> {
     let mut mark = MARK.lock().unwrap_or_else(PoisonError::into_inner);
     let lost = LOST.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let facts = mark.as_mut()?.facts(Rounds::of(result), lost);
     Some(judge(&Facts {
         cpu_wait: cpu_wait(result),
+        far_cpu_wait: far.and_then(|far| far.cpu_wait_percent).map(|percent| percent / 100.0),
         sender_lateness: sender_lateness(result),
         ..facts
     }))
@@ -76,6 +77,7 @@ impl Mark {
             duration_ns: now.as_nanos().saturating_sub(self.at.as_nanos()),
             steal: self.steal(),
             cpu_wait: None,
+            far_cpu_wait: None,
             sender_lateness: None,
             rounds,
             clocksource: self

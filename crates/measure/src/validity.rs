@@ -39,6 +39,8 @@ pub struct Facts {
     /// Share of the time, 0 to 1, that the thread of the measurement which waited most was ready to
     /// run while other processes had the CPU. `None` where the kernel does not tell.
     pub cpu_wait: Option<f64>,
+    /// The same of the far end's threads; `None` also without a far end.
+    pub far_cpu_wait: Option<f64>,
     /// How late the sender of a schedule was; `None` without one.
     pub sender_lateness: Option<SenderLateness>,
     /// Quiet and disturbed rounds; `None` for a result without rounds.
@@ -167,7 +169,7 @@ pub enum Reason {
     /// The hypervisor took more of a CPU than [`STEAL_LIMIT`].
     Steal,
     /// Other processes had the CPU for more than [`STEAL_LIMIT`] of the time while one of ours was
-    /// ready to run.
+    /// ready to run, here or at the far end.
     CpuContention,
     /// The sender was late for more than [`STEAL_LIMIT`] of the packets of its schedule.
     SenderLate,
@@ -245,14 +247,20 @@ pub fn judge(facts: &Facts) -> Validity {
         ),
         _ => {}
     }
-    if let Some(wait) = facts.cpu_wait.filter(|wait| *wait > STEAL_LIMIT) {
-        add(
-            Reason::CpuContention,
-            format!(
-                "other processes had the CPU for {:.0} % of the time while one of ours was ready to run",
-                wait * 100.0
-            ),
-        );
+    for (wait, at, whose) in [
+        (facts.cpu_wait, "", "ours"),
+        (facts.far_cpu_wait, "at the far end ", "its threads"),
+    ] {
+        if let Some(wait) = wait.filter(|wait| *wait > STEAL_LIMIT) {
+            add(
+                Reason::CpuContention,
+                format!(
+                    "{at}other processes had the CPU for {:.0} % of the time while one of {whose} \
+                     was ready to run",
+                    wait * 100.0
+                ),
+            );
+        }
     }
     if let Some(late) = facts.sender_lateness.filter(SenderLateness::is_too_late) {
         add(
@@ -388,6 +396,18 @@ mod tests {
             "{validity:?}"
         );
         assert_eq!(validity.cpu_wait_percent, Some(37.5));
+        let far = judge(&Facts {
+            far_cpu_wait: Some(0.375),
+            ..quiet()
+        });
+        assert_eq!(far.reasons[0].reason, Reason::CpuContention);
+        assert!(
+            far.reasons[0]
+                .text
+                .contains("at the far end other processes had the CPU for 38 %"),
+            "{far:?}"
+        );
+        assert_eq!(far.cpu_wait_percent, None, "it is in the far end's record");
     }
 
     #[test]

@@ -92,10 +92,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let result = report::result(args, rounds, reached, contests);
     let far = bed.turns.as_ref().and_then(Turns::finish);
-    let document = Document {
-        far: far.clone().map(Box::new),
-        ..system::document(bed.records(), Outcome::Compare(result))
-    };
+    let document = system::document_with(bed.records(), Outcome::Compare(result), far.clone());
     // What is attached and mapped goes before anything is told.
     let (path, notes) = (bed.description(), bed.notes());
     drop(bed);

@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use ringside_measure::rate::wire_bits;
 use ringside_measure::schema::{
-    BurstRecord, Document, FoundRate, Interface, LatencyAt, LatencyKind, Outcome as Kind, SearchResult, SearchTable,
+    BurstRecord, FoundRate, Interface, LatencyAt, LatencyKind, Outcome as Kind, SearchResult, SearchTable,
     StabilityRecord, TrialRecord,
 };
 use ringside_measure::search::{BackToBack, Binary, Goal, LossCurve, Mlr, Range, Search, Stability, Trial};
@@ -130,10 +130,7 @@ fn search(args: &Args, echo: Option<u32>, stop: &Stop) -> Result<()> {
     let far = path.finish();
     drop(path);
     let nothing = result.tables.iter().all(|table| table.trials == 0);
-    let document = Document {
-        far: far.clone().map(Box::new),
-        ..system::document(interfaces, Kind::Search(result))
-    };
+    let document = system::document_with(interfaces, Kind::Search(result), far.clone());
     let text = table::render(&document, args.verbose);
     output::deliver_run(&args.output, &document, &text, !args.verbose)?;
     serve::lost(far.as_ref())?;

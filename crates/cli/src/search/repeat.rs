@@ -1,10 +1,9 @@
 //! Trials that lost packets because other processes had the CPU.
 
-use std::time::Instant;
-
 use ringside_measure::compare::STEAL_LIMIT;
 use ringside_measure::search::Outcome;
-use ringside_nic::host::ThreadWaits;
+
+use crate::cpu_wait::CpuWait;
 
 /// How often the same trial is repeated.
 const MAX_IN_A_ROW: u32 = 3;
@@ -14,9 +13,8 @@ const MAX_IN_A_ROW: u32 = 3;
 pub(super) struct Repeats {
     /// The processes whose threads send, receive and answer.
     processes: Vec<u32>,
-    begun: Instant,
-    /// The waits of the processes when the trial began.
-    waits: Vec<ThreadWaits>,
+    /// The waits of the processes since the trial began.
+    since: CpuWait,
     is_disturbed: bool,
     /// Repeating does not help: other processes have the CPU all the time.
     is_hopeless: bool,
@@ -27,10 +25,10 @@ pub(super) struct Repeats {
 impl Repeats {
     /// Watches this process, and the one that answers if it is on this host.
     pub(super) fn watch(echo: Option<u32>) -> Self {
+        let processes: Vec<u32> = std::iter::once(std::process::id()).chain(echo).collect();
         Self {
-            processes: std::iter::once(std::process::id()).chain(echo).collect(),
-            begun: Instant::now(),
-            waits: Vec::new(),
+            since: CpuWait::of(processes.iter().copied()),
+            processes,
             is_disturbed: false,
             is_hopeless: false,
             in_a_row: 0,
@@ -49,15 +47,11 @@ impl Repeats {
     }
 
     pub(super) fn trial_begins(&mut self) {
-        (self.begun, self.waits) = (Instant::now(), self.waits_now());
+        self.since = CpuWait::of(self.processes.iter().copied());
     }
 
     pub(super) fn trial_ends(&mut self) {
-        let now = self.waits_now();
-        let waits = now.iter().zip(&self.waits).map(|(now, then)| now.longest_since(then));
-        let longest_ns = waits.max().unwrap_or(0);
-        let share = longest_ns as f64 / self.begun.elapsed().as_nanos().max(1) as f64;
-        self.is_disturbed = share > STEAL_LIMIT;
+        self.is_disturbed = self.since.share() > Some(STEAL_LIMIT);
     }
 
     /// Returns whether the last trial is to be repeated: a thread waited for a CPU, and more than
@@ -69,10 +63,6 @@ impl Repeats {
         self.in_a_row = if repeats { self.in_a_row + 1 } else { 0 };
         self.count += u64::from(repeats);
         repeats
-    }
-
-    fn waits_now(&self) -> Vec<ThreadWaits> {
-        self.processes.iter().map(|&pid| ThreadWaits::of(pid)).collect()
     }
 }
 

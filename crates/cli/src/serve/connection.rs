@@ -239,8 +239,10 @@ impl<'a> Connection<'a> {
             }
             ServerEvent::Stop(_) if self.turn.is_some() => {
                 if let Some((turn, far)) = self.turn.take() {
+                    let cpu_wait_percent = turn.cpu_wait_percent();
                     let (result, lost) = turn.finish(self.turn_bytes);
                     let far = FarEnd {
+                        cpu_wait_percent,
                         result: Some(Box::new(result)),
                         lost,
                         ..far

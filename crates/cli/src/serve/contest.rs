@@ -17,6 +17,7 @@ use ringside_nic::host::CpuTimes;
 use ringside_wire::MacAddr;
 
 use crate::compare::{FarPart, Side, Worker};
+use crate::cpu_wait::CpuWait;
 use crate::session::nanos;
 use crate::system;
 
@@ -31,6 +32,7 @@ pub(super) struct Turn {
     worker: Option<JoinHandle<Result<()>>>,
     slot: Option<JoinHandle<Option<Slot>>>,
     begun: Option<CpuTimes>,
+    wait: CpuWait,
 }
 
 /// What counts.
@@ -89,12 +91,18 @@ impl Turn {
             worker,
             slot: Some(slot.context("starting a thread")?),
             begun: CpuTimes::read().ok(),
+            wait: CpuWait::of_this_process(),
         })
     }
 
     /// Packets so far.
     pub(super) fn count(&self) -> u64 {
         self.counter.read()
+    }
+
+    /// Returns for how long the thread that waited most had no CPU, in percent of the time since.
+    pub(super) fn cpu_wait_percent(&self) -> Option<f64> {
+        self.wait.share().map(|share| share * 100.0)
     }
 
     /// Ends it: what was counted, and what went wrong if anything did.

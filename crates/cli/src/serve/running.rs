@@ -12,6 +12,7 @@ use ringside_nic::host::CpuTimes;
 use super::board::{Entry, Session, Totals};
 use super::udp;
 use crate::clock::now_ns;
+use crate::cpu_wait::CpuWait;
 use crate::output::note;
 use crate::system;
 
@@ -34,6 +35,7 @@ pub(super) struct Running {
 pub(super) struct Begun {
     at: Instant,
     cpus: Option<CpuTimes>,
+    wait: CpuWait,
     intervals: Vec<Interval>,
     pub(super) piece_began: Instant,
     before: Totals,
@@ -84,6 +86,7 @@ impl Running {
         self.begun = Some(Begun {
             at: now,
             cpus: CpuTimes::read().ok(),
+            wait: CpuWait::of_this_process(),
             intervals: Vec::new(),
             piece_began: now,
             before: Totals::default(),
@@ -102,6 +105,7 @@ impl Running {
         let Some(mut begun) = self.begun else { return self.far };
         let now = Instant::now();
         begun.piece(session, now);
+        let wait = begun.wait.share();
         let duration_ns = u64::try_from((now - begun.at).as_nanos()).unwrap_or(u64::MAX);
         let cpus = match (&begun.cpus, CpuTimes::read().ok()) {
             (Some(before), Some(after)) => system::cpu_use(before, &after),
@@ -137,6 +141,7 @@ impl Running {
         };
         FarEnd {
             result: Some(Box::new(result)),
+            cpu_wait_percent: wait.map(|wait| wait * 100.0),
             ..self.far
         }
     }

@@ -3,8 +3,8 @@
 
 use std::process::{Child, Command};
 
-use crate::common::{lab, run, unwrapped};
-use ringside_measure::validity::Reason;
+use crate::common::{Done, lab, run, start, start_receiver, unwrapped};
+use ringside_measure::validity::{Reason, Validity};
 use ringside_netlab::testing::is_root;
 
 const SEND: &str = "tx {} --to-mac 02:00:00:00:00:01 --rate 1000";
@@ -26,6 +26,14 @@ impl Drop for Hog {
     }
 }
 
+/// Returns what was judged of a result, which has to be invalid because threads waited for a CPU.
+fn contention(done: &Done) -> Validity {
+    let validity = done.document().validity.expect("judged");
+    let mut reasons = validity.reasons.iter().map(|invalid| invalid.reason);
+    assert!(reasons.any(|reason| reason == Reason::CpuContention), "{validity:?}");
+    validity
+}
+
 #[test]
 fn a_result_of_a_busy_cpu_is_invalid() {
     if !is_root() {
@@ -44,13 +52,8 @@ fn a_result_of_a_busy_cpu_is_invalid() {
         assert!(text.contains(part), "{done:#?}");
     }
     let done = run(&lab.a, &format!("{SEND} -c 0 -t 500ms --wait spin --json")).good();
-    let validity = done.document().validity.expect("judged");
-    let contention = |invalid: &ringside_measure::validity::Invalid| invalid.reason == Reason::CpuContention;
-    assert!(validity.reasons.iter().any(contention), "{validity:?}");
-    assert!(
-        validity.cpu_wait_percent.is_some_and(|percent| percent > 4.0),
-        "{validity:?}"
-    );
+    let validity = contention(&done);
+    assert!(validity.cpu_wait_percent > Some(4.0), "{validity:?}");
     let threads = done.result().cpu_stages.expect("read").threads;
     assert!(threads.iter().any(|thread| thread.wait_ns > Some(0)), "{threads:?}");
 }
@@ -73,14 +76,59 @@ fn results_of_rounds_on_busy_cpus_are_invalid() {
             done.bad().contains("--require-valid: the result is invalid"),
             "{done:#?}"
         );
-        let validity = done.document().validity.expect("judged");
-        let mut reasons = validity.reasons.iter().map(|invalid| invalid.reason);
-        assert!(
-            reasons.any(|reason| reason == Reason::CpuContention),
-            "{line}: {validity:?}"
-        );
+        let validity = contention(&done);
         assert!(validity.cpu_wait_percent > Some(4.0), "{line}: {validity:?}");
     }
+}
+
+#[test]
+fn results_of_both_ends_of_a_path_on_busy_cpus_are_invalid() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("valid-ends", 1);
+    let _hogs = ["0", "1", "0", "1"].map(Hog::start);
+    let to = lab.b.ipv4;
+    for (receiver, sender) in [
+        ("echo {}", format!("ping {{}} --to {to}")),
+        ("rx {}", format!("tx {{}} --to {to} --rate 1000")),
+    ] {
+        let far = start_receiver(&lab.b, &format!("{receiver} --wait spin --json"));
+        let near = run(&lab.a, &format!("{sender} -t 500ms --wait spin --json")).good();
+        for done in [near, far.interrupt().good()] {
+            let validity = contention(&done);
+            assert!(validity.cpu_wait_percent > Some(4.0), "{validity:?}");
+        }
+    }
+}
+
+/// Only the server's CPU is busy: nothing else would say why the times are long.
+#[test]
+fn a_client_reports_the_cpu_time_that_its_server_lost() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("valid-far", 1);
+    let _hogs = [(); 2].map(|()| Hog::start("0"));
+    let server = start(&lab.b, "serve {} --insecure -c 0 --wait spin");
+    server.wait_for("on TCP port");
+    let line = format!("ping {} -c 1 --wait spin -t 500ms", lab.b.ipv4);
+    let text = unwrapped(&run(&lab.a, &line).good().out);
+    assert!(
+        text.contains("at the far end other processes had the CPU for"),
+        "{text}"
+    );
+    let done = run(&lab.a, &format!("{line} --json")).good();
+    contention(&done);
+    let far = done.document().far.expect("a far end");
+    assert!(far.cpu_wait_percent > Some(4.0), "{far:#?}");
+    // In rounds it counts turn by turn.
+    let line = format!(
+        "compare {} --cpus 1,0 --operations rx --variants udp-blocking,af-packet --rounds 2 --slot-ms 60",
+        lab.b.ipv4
+    );
+    let validity = contention(&run(&lab.a, &format!("{line} --json")).good());
+    assert!(validity.cpu_wait_percent > Some(4.0), "{validity:?}");
 }
 
 #[test]

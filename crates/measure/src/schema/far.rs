@@ -20,6 +20,10 @@ pub struct FarEnd {
     pub interfaces: Vec<Interface>,
     /// What it counted; `None` where the connection was lost before it could tell.
     pub result: Option<Box<RunResult>>,
+    /// For how long its thread that waited most was ready to run and had no CPU, in percent of the
+    /// time; left out where its kernel or its version does not report it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_wait_percent: Option<f64>,
     /// How far its clock is from this one's; left out where nobody asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock: Option<ClockOffset>,
