@@ -123,8 +123,8 @@ impl Rounds {
 }
 
 /// Returns the share of the time, 0 to 1, that a thread of the measurement waited for a CPU: of a
-/// run the one that waited most, of a search the one that sends. Of a comparison or a sweep it is
-/// the median of the turns; of delays the worst cell whose application has a CPU of its own; of
+/// run and a search the one that waited most. Of a comparison or a sweep it is the median of the
+/// turns; of delays the worst cell whose application has a CPU of its own; of
 /// labs the worst cell without load. `None` where the kernel does not report it.
 #[must_use]
 pub fn cpu_wait(result: &Outcome) -> Option<f64> {

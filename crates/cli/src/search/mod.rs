@@ -19,13 +19,12 @@ use ringside_measure::schema::{
 };
 use ringside_measure::search::{BackToBack, Binary, Goal, LossCurve, Mlr, Range, Search, Stability, Trial};
 use ringside_netlab::{Lab, VethConfig};
-use ringside_nic::host::ThreadTime;
 
 pub(crate) use args::Args;
 
 use crate::args::Peer;
 use crate::stop::Stop;
-use crate::{output, serve, session, system};
+use crate::{output, pin, serve, session, system};
 use args::{Method, Mix};
 use echo::Echo;
 use path::{Done, Path};
@@ -76,6 +75,8 @@ fn search(args: &Args, echo: Option<u32>, stop: &Stop) -> Result<()> {
         trial_ns: 0,
         repeats: Repeats::watch(echo),
     };
+    // All trials are this thread's.
+    pin::thread(&args.port, 0)?;
     if let Some(time) = estimate::time(args)? {
         output::note(format_args!(
             "takes about {} if nothing disturbs it, and no longer than {}",
@@ -86,8 +87,7 @@ fn search(args: &Args, echo: Option<u32>, stop: &Stop) -> Result<()> {
     let mut tables = Vec::new();
     let mut interrupted = false;
     let ends = searcher.ends;
-    // All trials are this thread's.
-    let (begun, time) = (Instant::now(), ThreadTime::current());
+    let wait = searcher.repeats.cpu_wait();
     for (number, (mix, packets)) in mixes.iter().zip(&mut packets).enumerate() {
         // What one leaves of its share is for those behind it.
         let left = u32::try_from(mixes.len() - number).unwrap_or(u32::MAX);
@@ -97,10 +97,8 @@ fn search(args: &Args, echo: Option<u32>, stop: &Stop) -> Result<()> {
         interrupted |= searcher.is_over();
     }
     searcher.bar.finish_and_clear();
-    let passed = time.zip(ThreadTime::current()).map(|(then, now)| now.since(then));
-    let wait = passed.and_then(|passed| passed.wait_ns);
     let result = SearchResult {
-        cpu_wait_percent: wait.map(|wait| wait as f64 / begun.elapsed().as_nanos() as f64 * 100.0),
+        cpu_wait_percent: wait.share().map(|share| share * 100.0),
         method: match args.method {
             Method::Mlr => "mlr".to_owned(),
             Method::Rfc2544 => "rfc2544".to_owned(),

@@ -36,6 +36,11 @@ impl Repeats {
         }
     }
 
+    /// Returns the waits of the processes from now on.
+    pub(super) fn cpu_wait(&self) -> CpuWait {
+        CpuWait::of(self.processes.iter().copied())
+    }
+
     /// Starts to count.
     pub(super) fn begin(&mut self) {
         (self.in_a_row, self.count) = (0, 0);
@@ -47,7 +52,7 @@ impl Repeats {
     }
 
     pub(super) fn trial_begins(&mut self) {
-        self.since = CpuWait::of(self.processes.iter().copied());
+        self.since = self.cpu_wait();
     }
 
     pub(super) fn trial_ends(&mut self) {

@@ -3,11 +3,14 @@
 
 use std::process::{Child, Command};
 
-use crate::common::{Done, lab, run, start, start_receiver, unwrapped};
+use crate::common::{Done, Running, lab, run, start, start_receiver, unwrapped};
 use ringside_measure::validity::{Reason, Validity};
 use ringside_netlab::testing::is_root;
 
 const SEND: &str = "tx {} --to-mac 02:00:00:00:00:01 --rate 1000";
+
+const SEARCH: &str = "--quick --trial 50ms --first-trial 20ms --sum 200ms --to-rate 20000 \
+                      --exceed 90 --even-if-unstable --loss 5 --no-latency --json";
 
 /// A process that keeps a CPU busy, ended with the value.
 struct Hog(Child);
@@ -100,6 +103,40 @@ fn results_of_both_ends_of_a_path_on_busy_cpus_are_invalid() {
             assert!(validity.cpu_wait_percent > Some(4.0), "{validity:?}");
         }
     }
+}
+
+#[test]
+fn a_search_on_busy_cpus_is_invalid() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("valid-search", 1);
+    let _hogs = ["0", "1", "0", "1"].map(Hog::start);
+    let line = format!("search --lab veth {SEARCH} --require-valid");
+    let done = run(&lab.a, &line);
+    let message = done.bad();
+    assert!(message.contains("--require-valid: the result is invalid"), "{message}");
+    let validity = contention(&done);
+    assert!(validity.cpu_wait_percent > Some(4.0), "{validity:?}");
+}
+
+/// The other end of a test bed is a process of its own.
+#[test]
+fn a_search_whose_echo_is_on_a_busy_cpu_is_invalid() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("valid-echo", 1);
+    let _hogs = [(); 2].map(|()| Hog::start("0"));
+    let mut command = lab.a.ns.command("taskset");
+    let line = format!(
+        "-c 0 {} search --lab veth -c 1 {SEARCH}",
+        env!("CARGO_BIN_EXE_ringside")
+    );
+    command.args(line.split_whitespace());
+    let validity = contention(&Running::new(command).end().good());
+    // Beside two others it has a third of the CPU.
+    assert!(validity.cpu_wait_percent > Some(30.0), "{validity:?}");
 }
 
 /// Only the server's CPU is busy: nothing else would say why the times are long.

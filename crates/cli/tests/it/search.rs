@@ -150,6 +150,43 @@ fn a_test_bed_of_its_own_is_searched_and_gone() {
     );
 }
 
+/// The time is that of the trials, which is the same on a busy machine but for trials repeated there.
+#[test]
+fn a_search_with_default_options_takes_about_the_time_that_it_announces() {
+    if !is_root() {
+        return;
+    }
+    let _alone = alone();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringside"));
+    command.args("search --lab veth --json".split(' '));
+    let done = Running::new(command).end_within(PATIENCE * 8).good();
+    let (_, behind) = done.err.split_once("takes about ").expect("an estimate");
+    let announced: u64 = behind.split(' ').next().unwrap().parse().expect("seconds");
+    assert!(announced < 60, "{}", done.err);
+    let result = result(&done);
+    assert!(!result.interrupted, "{result:#?}");
+    let [table] = &result.tables[..] else {
+        panic!("{result:#?}")
+    };
+    if table.refused.is_some() {
+        // A host that had no CPU for a thousand packets a second is no reason to search.
+        assert_eq!(done.document().validity.map(|validity| validity.valid), Some(false));
+        return;
+    }
+    check(&result);
+    // No trial is longer than those that count.
+    let trial = Duration::from_millis(500);
+    let trials = u32::try_from(table.trials).unwrap();
+    let time = Duration::from_nanos(table.trial_time_ns);
+    assert!(time <= trial * trials, "{table:#?}");
+    let announced = Duration::from_secs(announced);
+    let repeated = trial * u32::try_from(table.repeated_trials).unwrap();
+    assert!(
+        time > announced / 4 && time < announced * 4 + repeated,
+        "{time:?} of {trials} trials, {announced:?} were announced: {table:#?}"
+    );
+}
+
 #[test]
 fn rfc2544_with_curve_bursts_and_soak() {
     if !is_root() {
@@ -307,6 +344,22 @@ fn nonsense_is_refused_before_anything_is_touched() {
     ] {
         refused(&format!("search --lab veth {option}"), part);
     }
+}
+
+#[test]
+fn trials_are_sent_from_the_cpu_that_was_chosen() {
+    if !is_root() {
+        return;
+    }
+    let _alone = alone();
+    let lab = lab("search-cpu", 1);
+    let _echo = start_receiver(&lab.b, "echo {} --wait poll");
+    let line = format!("search {{}} --to {} -c 1 {SHORT}", lab.b.ipv4);
+    let running = start(&lab.a, &line);
+    running.wait_for("takes about");
+    let status = std::fs::read_to_string(format!("/proc/{}/status", running.pid())).unwrap();
+    assert!(status.contains("Cpus_allowed_list:\t1\n"), "{status}");
+    running.interrupt();
 }
 
 /// The sizes were right when it began.

@@ -20,7 +20,8 @@ pub struct SearchResult {
     pub kind: LatencyKind,
     /// A signal or the time-out ended it: what is not finished says so.
     pub interrupted: bool,
-    /// Share of the time that the thread which sends was ready to run and had no CPU, in percent.
+    /// For how long the thread that waited most was ready to run and had no CPU, in percent of the
+    /// time: of those that send and receive, and of the `ringside echo` of a test bed.
     #[serde(default)]
     pub cpu_wait_percent: Option<f64>,
     /// The tables, in the order in which they were searched.
