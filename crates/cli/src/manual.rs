@@ -43,9 +43,11 @@ pub(crate) struct ManArgs {
 #[command(after_help = "\
 Examples:
   ringside schema > ringside.result-1.json
-  ringside schema live")]
+  ringside schema doctor                       of what `ringside doctor --json` writes
+  ringside schema live                         of what a running command answers with")]
 pub(crate) struct SchemaArgs {
-    /// The documents: result, which --json writes, or live, which a running command answers with
+    /// The documents: result, which --json of all that measure writes; caps, doctor, top or tune,
+    /// which that of these commands writes; live, which a running command answers with
     #[arg(value_enum, default_value = "result")]
     of: Schema,
 }
@@ -53,13 +55,21 @@ pub(crate) struct SchemaArgs {
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum Schema {
     Result,
+    Caps,
+    Doctor,
     Live,
+    Top,
+    Tune,
 }
 
 pub(crate) fn schema(args: &SchemaArgs) -> Result<()> {
     output::print(match args.of {
         Schema::Result => schema::JSON_SCHEMA,
         Schema::Live => live::JSON_SCHEMA,
+        Schema::Caps => include_str!("../schemas/ringside.caps-1.json"),
+        Schema::Doctor => include_str!("../schemas/ringside.doctor-1.json"),
+        Schema::Top => include_str!("../schemas/ringside.top-1.json"),
+        Schema::Tune => include_str!("../schemas/ringside.tune-1.json"),
     })
 }
 

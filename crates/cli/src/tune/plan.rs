@@ -73,7 +73,7 @@ impl Plan {
         match WakeUpLimit::now() {
             Ok(now) => self.steps.push(Step {
                 what: What::WakeUp { micros },
-                row: Row::new(state::WAKE_UP, format!("{now} us"), format!("{micros} us")),
+                row: Row::new(state::WAKE_UP, format!("{now} µs"), format!("{micros} µs")),
                 asked,
             }),
             Err(error) => self.without(state::WAKE_UP, error, asked)?,

@@ -28,7 +28,7 @@ pub(super) fn read(interface: &Interface) -> Result<Vec<Setting>> {
     let mut all = vec![Setting::new(
         WAKE_UP,
         WakeUpLimit::now()
-            .map(|micros| format!("{micros} us"))
+            .map(|micros| format!("{micros} µs"))
             .map_err(|error| error.to_string()),
     )];
     let system = System::read()?;

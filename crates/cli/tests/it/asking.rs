@@ -224,7 +224,7 @@ fn caps_tell_what_can_be_asked_for() {
     ] {
         assert!(text.contains(words), "{words:?} is not in {text}");
     }
-    let json: serde_json::Value = serde_json::from_str(&run(&lab.a, "caps {} --json").good().out).expect("JSON");
+    let json = run(&lab.a, "caps {} --json").good().json();
     assert_eq!(json["kernel"]["tx_launch_time"]["since"], "6.15");
     let qdiscs = json["state"]["qdiscs"].as_array().expect("a list");
     assert!(

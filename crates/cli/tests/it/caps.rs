@@ -10,7 +10,7 @@ use serde_json::Value;
 fn json(end: &ringside_netlab::End, arguments: &str) -> Value {
     let done = run(end, arguments).good();
     assert_eq!(done.err, "");
-    serde_json::from_str(&done.out).unwrap_or_else(|error| panic!("{error}: {done:#?}"))
+    done.json()
 }
 
 /// The line of the text that begins with `what`, without it, its words with a space between.

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 /// What `--json` told; the exit status has to be the one that it says.
 fn json(done: &Done) -> Value {
-    let json: Value = serde_json::from_str(&done.out).unwrap_or_else(|error| panic!("{error}: {done:#?}"));
+    let json = done.json();
     assert_eq!(json["schema"], "ringside.doctor/1");
     let status = json["exit_status"].as_i64().unwrap();
     assert_eq!(done.status.code().map(i64::from), Some(status), "{done:#?}");

@@ -314,7 +314,7 @@ fn stages_are_traced(hosts: &Hosts) {
 
 fn doctor_finds_it(hosts: &Hosts, severity: &str) {
     let done = hosts.ringside("doctor eth0 --no-veth --live --deadline 120 --probes 20 --peer 10.9.0.2 --json");
-    let json: Value = serde_json::from_str(&done.out).unwrap_or_else(|error| panic!("{error}: {done:#?}"));
+    let json = done.json();
     assert_eq!(json["severity"], severity, "{json:#}");
     let live = &json["facts"]["live"];
     let tries = live["tries"].as_array().expect("tries").iter();

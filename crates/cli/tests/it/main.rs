@@ -28,6 +28,7 @@ mod probes;
 mod rates;
 mod report;
 mod schedule;
+mod schemas;
 mod screen;
 mod search;
 mod serve;

@@ -17,7 +17,7 @@ fn top(folder: &Folder, end: &End, arguments: &str) -> Done {
 
 fn json(folder: &Folder, end: &End, arguments: &str) -> Value {
     let done = top(folder, end, &format!("{arguments} --json")).good();
-    serde_json::from_str(&done.out).unwrap_or_else(|error| panic!("{error}: {done:#?}"))
+    done.json()
 }
 
 fn mac(end: &End) -> String {
@@ -221,7 +221,7 @@ fn what_is_said_where_there_is_nothing_to_see() {
     let has_found = || gone.has_signal("SigCgt:", libc::SIGINT);
     assert!(wait_until(PATIENCE, has_found), "{}", gone.told());
     lab.delete_link().unwrap();
-    let seen: Value = serde_json::from_str(&gone.end().good().out).unwrap();
+    let seen = gone.end().good().json();
     assert_eq!(seen["interfaces"], Value::Array(Vec::new()));
     let notes = seen["notes"].to_string();
     assert!(notes.contains("the interface was removed"), "{notes}");
@@ -280,7 +280,7 @@ fn without_privilege() {
     setpriv.env("RINGSIDE_STATE_DIR", &folder.0);
     assert!(std::fs::metadata(&folder.0).unwrap().permissions().mode() & 0o005 == 0o005);
     let done = Running::new(setpriv).end().good();
-    let seen: Value = serde_json::from_str(&done.out).unwrap();
+    let seen = done.json();
     let notes = seen["notes"].to_string();
     assert!(
         notes.contains(&format!("process {} is not asked: Permission denied", receiver.pid())),

@@ -108,7 +108,7 @@ fn what_there_is_is_shown_and_nothing_changed() {
     ] {
         assert!(text.contains(line), "{line:?} is not in {text}");
     }
-    let json: Value = serde_json::from_str(&bed.run("tune {} --json").good().out).unwrap();
+    let json = bed.run("tune {} --json").good().json();
     assert_eq!(json["schema"], "ringside.tune/1");
     assert_eq!(json["mode"], "show");
     let setting = |name: &str| {
@@ -126,7 +126,7 @@ fn what_there_is_is_shown_and_nothing_changed() {
     let dry = bed
         .run(&format!("{ALL} --latency --dma-latency 5 --dry-run --json"))
         .good();
-    let json: Value = serde_json::from_str(&dry.out).unwrap();
+    let json = dry.json();
     assert_eq!(json["mode"], "dry_run");
     let change = |what: &str| {
         json["changes"]
@@ -138,7 +138,7 @@ fn what_there_is_is_shown_and_nothing_changed() {
     };
     let gso = change("offload tx-generic-segmentation").unwrap();
     assert_eq!((&gso["before"], &gso["after"]), (&"on".into(), &"off".into()));
-    assert_eq!(change("cpu_dma_latency").unwrap()["after"], "5 us");
+    assert_eq!(change("cpu_dma_latency").unwrap()["after"], "5 µs");
     let without: Vec<_> = json["unavailable"]
         .as_array()
         .unwrap()
@@ -223,7 +223,7 @@ fn changes_that_stay_are_undone_when_it_is_asked_for() {
     let next = bed.run("tune {}").good();
     assert!(!next.err.contains("left changes behind"), "{next:#?}");
     assert_all(&bed.now());
-    let json: Value = serde_json::from_str(&bed.run("tune --undo --json").good().out).unwrap();
+    let json = bed.run("tune --undo --json").good().json();
     assert_eq!(json["mode"], "undo");
     let outcomes: Vec<_> = json["restored"]
         .as_array()

@@ -1,5 +1,6 @@
 //! The published JSON Schemas are those of the types, and every example conforms to them.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::process::{self, Command};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -42,6 +43,99 @@ fn is_published<T: JsonSchema>(name: &str, published: &str) {
 fn schemas_are_those_of_the_types() {
     is_published::<Document>(super::SCHEMA, super::JSON_SCHEMA);
     is_published::<Snapshot>(live::SCHEMA, live::JSON_SCHEMA);
+}
+
+/// Returns what a schema promises to readers, a line each: types of fields, and fields and values
+/// that are always there. Descriptions are no promise.
+fn promises(schema: &Value) -> BTreeSet<String> {
+    let name = schema["title"].as_str().expect("a title");
+    let types = schema["$defs"].as_object().into_iter().flatten();
+    let root = String::from("document");
+    let mut promises = BTreeSet::new();
+    for (of, schema) in types.chain([(&root, schema)]) {
+        for (field, kind) in schema["properties"].as_object().into_iter().flatten() {
+            promises.insert(format!("{name} {of}.{field}: {}", without_words(kind)));
+        }
+        for field in schema["required"].as_array().into_iter().flatten() {
+            promises.insert(format!("{name} {of} has {field}"));
+        }
+        for variant in schema["oneOf"].as_array().into_iter().flatten() {
+            promises.insert(format!("{name} {of} may be {}", without_words(variant)));
+        }
+        for variant in schema["enum"].as_array().into_iter().flatten() {
+            promises.insert(format!("{name} {of} may be {variant}"));
+        }
+    }
+    promises
+}
+
+fn without_words(schema: &Value) -> Value {
+    match schema {
+        Value::Object(parts) => {
+            let parts = parts.iter().filter(|(name, _)| *name != "description");
+            Value::Object(parts.map(|(name, part)| (name.clone(), without_words(part))).collect())
+        }
+        Value::Array(parts) => Value::Array(parts.iter().map(without_words).collect()),
+        other => other.clone(),
+    }
+}
+
+/// Returns the published schemas.
+fn schemas() -> Vec<Value> {
+    let folders = ["crates/measure/schemas", "crates/cli/schemas"];
+    let files = folders
+        .iter()
+        .flat_map(|folder| fs::read_dir(workspace(folder)).unwrap());
+    let paths = files.map(|file| file.unwrap().path());
+    paths
+        .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
+        .map(|path| serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap())
+        .collect()
+}
+
+/// What was published stays; [`WRITE`] adds what is new to the list, and removes nothing.
+#[test]
+fn schemas_keep_what_they_have_promised() {
+    let path = workspace("crates/measure/schemas/promises.txt");
+    let listed = fs::read_to_string(&path).unwrap_or_default();
+    let listed: BTreeSet<String> = listed.lines().map(str::to_owned).collect();
+    let now: BTreeSet<String> = schemas().iter().flat_map(promises).collect();
+    if std::env::var(WRITE).as_deref() == Ok("write") {
+        let all = listed.union(&now).map(|line| line.clone() + "\n");
+        fs::write(path, all.collect::<String>()).unwrap();
+        return;
+    }
+    let broken: Vec<&String> = listed.difference(&now).collect();
+    assert!(broken.is_empty(), "a reader goes by this: {broken:#?}");
+    let new: Vec<&String> = now.difference(&listed).collect();
+    assert!(new.is_empty(), "{path}: run this test with {WRITE}=write: {new:#?}");
+}
+
+#[test]
+fn a_field_that_is_renamed_or_optional_breaks_a_promise() {
+    let before: Value = serde_json::from_str(super::JSON_SCHEMA).unwrap();
+    let broken = |change: &dyn Fn(&mut Value)| {
+        let mut after = before.clone();
+        change(&mut after);
+        let broken = promises(&before)
+            .difference(&promises(&after))
+            .cloned()
+            .collect::<Vec<_>>();
+        broken.join("\n")
+    };
+    let renamed = broken(&|schema| {
+        let fields = schema["$defs"]["RunResult"]["properties"].as_object_mut();
+        let fields = fields.unwrap();
+        let duration = fields.remove("duration_ns").unwrap();
+        fields.insert("time_ns".into(), duration);
+    });
+    assert!(renamed.contains("RunResult.duration_ns: "), "{renamed}");
+    let optional = broken(&|schema| schema["required"] = json!([]));
+    assert!(optional.contains("document has \"schema\""), "{optional}");
+    let described = broken(&|schema| schema["properties"]["schema"]["description"] = json!("?"));
+    assert_eq!(described, "");
+    let added = broken(&|schema| schema["properties"]["more"] = json!({"type": "string"}));
+    assert_eq!(added, "");
 }
 
 /// Returns what a validator finds in documents.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use ringside_measure::live::Snapshot;
 use ringside_netlab::{End, wait_until};
 
-use super::{PATIENCE, Running, ringside};
+use super::{PATIENCE, Running, keep, ringside};
 
 /// A state directory of its own, removed at the end.
 pub struct Folder(pub PathBuf);
@@ -64,19 +64,35 @@ impl Drop for Folder {
     }
 }
 
-pub struct Asker(BufReader<UnixStream>);
+pub struct Asker {
+    stream: BufReader<UnixStream>,
+    /// One of the snapshots of each is validated.
+    has_kept: bool,
+}
 
 impl Asker {
     pub fn connect(path: PathBuf) -> Self {
         let stream = UnixStream::connect(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Self(BufReader::new(stream))
+        Self {
+            stream: BufReader::new(stream),
+            has_kept: false,
+        }
+    }
+
+    /// Returns a snapshot as it was written.
+    pub fn ask_line(&mut self) -> String {
+        self.stream.get_mut().write_all(b"\n").unwrap();
+        let mut line = String::new();
+        self.stream.read_line(&mut line).unwrap();
+        line
     }
 
     pub fn ask(&mut self) -> Snapshot {
-        self.0.get_mut().write_all(b"\n").unwrap();
-        let mut line = String::new();
-        self.0.read_line(&mut line).unwrap();
+        let line = self.ask_line();
+        if !std::mem::replace(&mut self.has_kept, true) {
+            keep(&line);
+        }
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
     }
 

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use ringside_measure::schema::{Document, Outcome, RunResult};
 use ringside_netlab::{End, Lab, Namespace, VethConfig};
 use ringside_xsk::{Direction, Mode, Path, Port, PortBuilder, Queue, QueueOptions};
+use serde_json::Value;
 
 pub use self::process::{Done, PATIENCE, Running};
 
@@ -150,15 +151,29 @@ pub fn readable_copy() -> PathBuf {
     copy.clone()
 }
 
+/// Keeps a document for the validation by its schema, if scripts/test names a folder.
+pub fn keep(json: &str) {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let Some(folder) = std::env::var_os("RINGSIDE_RESULTS") else {
+        return;
+    };
+    // What is no document is the caller's to report.
+    let document: Value = serde_json::from_str(json).unwrap_or_default();
+    let schema = document["schema"].as_str().unwrap_or("none").replace('/', "-");
+    let number = COUNT.fetch_add(1, Relaxed);
+    let name = format!("{schema}-{}-{number}.json", std::process::id());
+    std::fs::write(PathBuf::from(folder).join(name), json).expect("written");
+}
+
 impl Done {
-    /// Returns what `--json` printed. Keeps it for the validation by its schema, if scripts/test
-    /// names a folder.
+    /// Returns the result that `--json` printed.
     pub fn document(&self) -> Document {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        if let Some(folder) = std::env::var_os("RINGSIDE_RESULTS") {
-            let name = format!("{}-{}.json", std::process::id(), COUNT.fetch_add(1, Relaxed));
-            std::fs::write(PathBuf::from(folder).join(name), &self.out).expect("written");
-        }
+        Document::from_value(self.json()).unwrap_or_else(|error| panic!("{error}: {self:#?}"))
+    }
+
+    /// Returns what `--json` printed.
+    pub fn json(&self) -> Value {
+        keep(&self.out);
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:#?}"))
     }
 

@@ -11,7 +11,7 @@ pub(super) const DEBIAN_12: &str = "linux-image-cloud-amd64/bookworm";
 pub(super) fn doctor_tells_what_6_1_has(hosts: &Hosts) {
     let line = "doctor eth0 --live --deadline 120 --probes 20 --peer 10.9.0.2";
     let done = hosts.ringside(&format!("{line} --json"));
-    let json: Value = serde_json::from_str(&done.out).unwrap_or_else(|error| panic!("{error}: {done:#?}"));
+    let json = done.json();
     eprintln!("{}", end(line, hosts.start(&format!("{RINGSIDE} {line}"))).out);
 
     let features = json["facts"]["kernel"].as_object().expect("the kernel's features");
