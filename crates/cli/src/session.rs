@@ -9,6 +9,7 @@ mod known;
 mod links;
 mod open;
 mod start;
+mod watched;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -23,9 +24,9 @@ use links::Links;
 use ringside_measure::latency::{Glance, LiveLatency};
 use ringside_measure::rate::Span;
 use ringside_measure::schema::{self, Interval};
-use ringside_nic::Interface;
 use ringside_xsk::{Error, Queue};
 use start::Start;
+use watched::NicFrames;
 
 pub(crate) use carrier::{Carrier, wait_before_asking};
 pub(crate) use counters::{counters, in_flight, link, link_after, queue_counters, result, settle, take_back};
@@ -221,10 +222,11 @@ fn warn_of_spinning(args: &PortArgs, threads: usize) -> Result<()> {
 
 /// Runs `body` on a thread of its own for each of `lanes`, until time, count or a signal ends it.
 ///
-/// An error of one ends all, and so does the end of one of `interfaces`. It is the result if no packet was handled before.
+/// An error of one ends all, and so does the end of an interface that is `watched`. It is the
+/// result if no packet was handled before.
 pub(crate) fn run<L: Send>(
     lanes: Vec<L>,
-    interfaces: &[Interface],
+    mut watched: Watched,
     args: &PortArgs,
     run: &RunArgs,
     stop: &Stop,
@@ -233,7 +235,7 @@ pub(crate) fn run<L: Send>(
     warn_of_spinning(args, lanes.len())?;
     let live: Vec<Live> = lanes.iter().map(|_| Live::default()).collect();
     let budget = run.count.map(AtomicU64::new);
-    let mut links = Links::watch(interfaces)?;
+    let mut links = Links::watch(&watched.interfaces)?;
     let meter = cpu::Meter::start();
     // The workers, and this thread.
     let common = Start::new(lanes.len() + 1);
@@ -272,13 +274,14 @@ pub(crate) fn run<L: Send>(
                 })
             })
             .collect();
-        let faults = Faults::watch(interfaces);
+        let faults = Faults::watch(&watched.interfaces);
         common.arrive();
         let start_ns = common.wait(stop);
         // This thread may wake up long after it.
         let since = Duration::from_nanos(now_ns().saturating_sub(start_ns));
         let start = Instant::now().checked_sub(since).unwrap_or_else(Instant::now);
-        let intervals = watch(&live, run, stop, start, &mut links, known.as_mut());
+        let watched = (&mut links, &mut watched.nics);
+        let intervals = watch(&live, run, stop, start, watched, known.as_mut());
         stop.set();
         let ended = Instant::now();
         let mut failure = None;
@@ -329,14 +332,14 @@ impl Drop for EndsRun<'_> {
     }
 }
 
-/// The main thread's part: one line a second on a terminal, intervals for the record, what happens to the links, the end
-/// of the run.
+/// The main thread's part: one line a second on a terminal, intervals for the record, what happens
+/// to the links and their NICs, the end of the run.
 fn watch(
     live: &[Live],
     run: &RunArgs,
     stop: &Stop,
     start: Instant,
-    links: &mut Links,
+    (links, nics): (&mut Links, &mut NicFrames),
     mut known: Option<&mut Known>,
 ) -> Vec<Interval> {
     let progress = Progress::new(run.interval.is_some());
@@ -351,6 +354,7 @@ fn watch(
         let mut stopped = false;
         while !stopped && Instant::now() < until {
             stopped = stop.sleep_until(until.min(Instant::now() + LINK_PAUSE)) | links.tell(start, &progress);
+            nics.report(&progress);
         }
         let now = Instant::now();
         let total = total(live);

@@ -94,8 +94,6 @@ pub struct Queue {
     too_long_bytes: u32,
     /// Its frames are the kernel's to write to in this process alone.
     opener: Opener,
-    /// At the last look the NIC had no frame to receive into (zero-copy).
-    starved: bool,
     working_set: WorkingSet,
     /// Packets may have hints of the UMEM's layouts in front of them.
     hints: bool,
@@ -141,7 +139,7 @@ impl Queue {
         Self {
             inbox: Vec::with_capacity(batch as usize * frames_per_packet as usize + partial),
             partial: Vec::with_capacity(partial),
-            socket_counters: SocketCounters::of(&bound.fd),
+            socket_counters: SocketCounters::of(&bound, report.path),
             bound,
             interface,
             sizes,
@@ -162,7 +160,6 @@ impl Queue {
             counters: Arc::default(),
             too_long_bytes: 0,
             opener: Opener::this_process(),
-            starved: false,
             working_set: WorkingSet::new(sizes.fill_target, small, now),
             hints,
             report,
@@ -375,9 +372,7 @@ impl Queue {
             self.bound.umem.mark_hints(&mut self.inbox[before..]);
         }
         if self.report.path == Path::ZeroCopy {
-            let starved = self.bound.is_starved();
-            self.counters.rx_starved.add(u64::from(starved && !self.starved));
-            self.starved = starved;
+            self.counters.note_starved(self.bound.is_starved());
         }
         self.counters.rx_packets.add(received.packets);
         self.counters.rx_bytes.add(received.bytes);

@@ -1,7 +1,7 @@
 //! Everything that is counted, in one place.
 
 use std::ops::AddAssign;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde::Serialize;
 
@@ -58,6 +58,8 @@ macro_rules! own_counters {
         #[repr(align(128))]
         pub(crate) struct OwnCounters {
             $(pub(crate) $name: Counter,)*
+            /// The NIC had no frame to receive into at the last look (zero-copy).
+            is_starved: AtomicBool,
         }
 
         impl OwnCounters {
@@ -103,7 +105,8 @@ own_counters! {
     wakeups,
     /// Times that the NIC had no frame left to receive into, with zero-copy. It dropped packets
     /// then, those for the host included: the application took packets too late, or kept too many
-    /// frames.
+    /// frames. While it is inside no call, [`StatsReader`](crate::StatsReader) and
+    /// [`Queue::stats`](crate::Queue::stats) look and count as well.
     rx_starved,
     /// Times that steady load made the working set small, see
     /// [`QueueOptions::working_set`](crate::QueueOptions::working_set).
@@ -114,6 +117,20 @@ own_counters! {
     busy_polls,
     /// Those after which there were packets.
     busy_polls_fruitful,
+}
+
+impl OwnCounters {
+    /// Notes whether the NIC has no frame to receive into, and counts the times that this began.
+    /// Any thread may.
+    #[inline]
+    pub(crate) fn note_starved(&self, starved: bool) {
+        if self.is_starved.load(Ordering::Relaxed) == starved {
+            return;
+        }
+        if !self.is_starved.swap(starved, Ordering::Relaxed) && starved {
+            self.rx_starved.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 /// A counter that one thread adds to, without a locked instruction, and any may read.

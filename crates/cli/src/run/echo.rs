@@ -14,7 +14,7 @@ use super::whole::Whole;
 use super::{account, conclude, missed, rates, receive_ledger};
 use crate::args::EchoArgs;
 use crate::live::{self, Offer, Teller};
-use crate::session::{self, Worker};
+use crate::session::{self, Watched, Worker};
 use crate::stop::Stop;
 use crate::{output, system};
 
@@ -38,8 +38,9 @@ pub(crate) fn run(args: &EchoArgs) -> Result<()> {
     };
     let wait = session::wait(&args.port);
     let offer = Offer::start("echo", &[&port], web)?;
+    let watched = Watched::ports([&port]);
     let lanes: Vec<&mut Queue> = port.queues_mut().collect();
-    let ran = session::run(lanes, &[interface], &args.port, &args.run, &stop, |queue, worker| {
+    let ran = session::run(lanes, watched, &args.port, &args.run, &stop, |queue, worker| {
         answer_all(queue, &worker, offer.teller(), wait, &own)
     })?;
     let stats = port.stats()?;

@@ -14,7 +14,7 @@ use self::ports::Ports;
 use super::{account, conclude, leave, missed, rates, receive_ledger};
 use crate::args::FwdArgs;
 use crate::live::{self, Offer, Teller};
-use crate::session::{self, Worker};
+use crate::session::{self, Watched, Worker};
 use crate::stop::Stop;
 use crate::{output, system};
 
@@ -33,7 +33,6 @@ pub(crate) fn run(args: &FwdArgs) -> Result<()> {
         mut out,
         copied,
     } = ports::open(args, &interface)?;
-    let mut links = vec![interface];
     output::opened(args.run.verbose, port.report());
     if let Some(out) = &out {
         output::opened(args.run.verbose, out.report());
@@ -41,15 +40,15 @@ pub(crate) fn run(args: &FwdArgs) -> Result<()> {
             None => "  packets are sent from the frames that they were received in: one UMEM for both".to_owned(),
             Some(why) => format!("  packets are copied from one UMEM to the other: {why}"),
         });
-        links.push(out.interface().clone());
     }
     let link_in = session::link(&port)?;
     let before = session::link(out.as_ref().unwrap_or(&port))?;
     let wait = session::wait(&args.port);
     let ports: Vec<&Port> = std::iter::once(&port).chain(&out).collect();
     let offer = Offer::start("fwd", &ports, web)?;
+    let watched = Watched::ports(ports);
     let lanes = lanes(&mut port, out.as_mut());
-    let ran = session::run(lanes, &links, &args.port, &args.run, &stop, |lane, worker| {
+    let ran = session::run(lanes, watched, &args.port, &args.run, &stop, |lane, worker| {
         forward(lane, &worker, offer.teller(), wait, copied.is_some())
     })?;
 

@@ -25,7 +25,7 @@ use super::whole::Whole;
 use super::{account, conclude, rates};
 use crate::args::{PortArgs, RunArgs, ViaArg, WaitArg, bad_value};
 use crate::peer::packet::Tap;
-use crate::session::{self, POLL, Ran, Worker};
+use crate::session::{self, POLL, Ran, Watched, Worker};
 use crate::stop::Stop;
 use crate::{output, system};
 
@@ -237,7 +237,7 @@ fn by_packet(args: &ListenerArgs, interface: &Interface, gate: Gate, heard: Hear
     let lanes = vec![(tap, heard)];
     let ran = session::run(
         lanes,
-        std::slice::from_ref(interface),
+        Watched::link(interface),
         &args.port,
         &args.run,
         stop,
@@ -345,22 +345,16 @@ fn by_xdp(args: &ListenerArgs, interface: &Interface, gate: Gate, heard: Heard, 
     output::opened(args.run.verbose, port.report());
     let kept = Mutex::new(None);
     // One thread for all queues: a class's packets may come by any.
+    let watched = Watched::ports([&port]);
     let queues: Vec<&mut Queue> = port.queues_mut().collect();
     let lanes = vec![(queues, heard)];
     let wait = session::wait(&args.port);
-    let ran = session::run(
-        lanes,
-        std::slice::from_ref(interface),
-        &args.port,
-        &args.run,
-        stop,
-        |lane, worker| {
-            let (mut queues, mut heard) = lane;
-            let ended = from_xdp(&mut queues, &mut heard, &worker, wait, reader);
-            *kept.lock().map_err(|_| anyhow!("a thread panicked"))? = Some(heard);
-            ended
-        },
-    )?;
+    let ran = session::run(lanes, watched, &args.port, &args.run, stop, |lane, worker| {
+        let (mut queues, mut heard) = lane;
+        let ended = from_xdp(&mut queues, &mut heard, &worker, wait, reader);
+        *kept.lock().map_err(|_| anyhow!("a thread panicked"))? = Some(heard);
+        ended
+    })?;
     let heard = kept
         .into_inner()
         .ok()

@@ -23,7 +23,7 @@ use super::{account, conclude, rates};
 use crate::args::{PingArgs, RunArgs, bad_value};
 use crate::live::{self, Offer};
 use crate::serve::{self, Clocks, Dialled, OneWay};
-use crate::session::{self, Ran};
+use crate::session::{self, Ran, Watched};
 use crate::stop::Stop;
 use crate::{output, system, target};
 
@@ -131,6 +131,7 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
     }
     let offer = Offer::start("ping", &[&port], web)?;
     pinger.teller = Some(offer.teller());
+    let watched = Watched::ports([&port]);
     let queues: Vec<&mut Queue> = port.queues_mut().collect();
     let wait = session::wait(&args.port);
     // One thread does it all: the answers may come in on any queue.
@@ -146,7 +147,7 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
     }
     let ran = session::run(
         lanes,
-        &[interface],
+        watched,
         &args.port,
         &run,
         &stop,

@@ -8,7 +8,7 @@ use super::hints::{Source, Table, Tables};
 use super::{account, conclude, missed, rates, receive_ledger};
 use crate::args::RxArgs;
 use crate::live::{self, Offer, Teller};
-use crate::session::{self, Worker};
+use crate::session::{self, Watched, Worker};
 use crate::stop::Stop;
 use crate::{output, system};
 
@@ -30,8 +30,9 @@ pub(crate) fn run(args: &RxArgs) -> Result<()> {
     let wait = session::wait(&args.port);
     let tables = Tables::default();
     let offer = Offer::start("rx", &[&port], web)?;
+    let watched = Watched::ports([&port]);
     let lanes: Vec<&mut Queue> = port.queues_mut().collect();
-    let ran = session::run(lanes, &[interface], &args.port, &args.run, &stop, |queue, worker| {
+    let ran = session::run(lanes, watched, &args.port, &args.run, &stop, |queue, worker| {
         let mut table = source.table();
         let ended = receive(queue, &worker, offer.teller(), wait, args.touch, table.as_mut());
         if let Some(table) = table {

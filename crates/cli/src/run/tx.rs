@@ -20,7 +20,7 @@ use super::{account, conclude, cyclic, rates, transmit_ledger};
 use crate::args::{TxArgs, ViaArg};
 use crate::clock::FastClock;
 use crate::live::{self, Offer, Teller};
-use crate::session::{self, Worker};
+use crate::session::{self, Watched, Worker};
 use crate::stop::Stop;
 use crate::{output, system, target};
 
@@ -56,6 +56,7 @@ pub(crate) fn run(args: &TxArgs) -> Result<()> {
     output::note(target::describe(&flow, args.size));
 
     let offer = Offer::start("tx", &[&port], web)?;
+    let watched = Watched::ports([&port]);
     let lanes: Vec<&mut Queue> = port.queues_mut().collect();
     let (queues, wait) = (lanes.len(), session::wait(&args.port));
     // Not before: what resolving the address sent is not part of the run.
@@ -63,9 +64,8 @@ pub(crate) fn run(args: &TxArgs) -> Result<()> {
     let kept = OnceLock::new();
     let late = Mutex::new(None::<Lateness>);
     let collected = Collected::default();
-    let on = interface.clone();
-    let ran = session::run(lanes, &[interface], &args.port, &args.run, &stop, |queue, worker| {
-        let departures = asking.departures(&on, queue)?;
+    let ran = session::run(lanes, watched, &args.port, &args.run, &stop, |queue, worker| {
+        let departures = asking.departures(&interface, queue)?;
         if let Some(period) = args.cycle {
             let mut sender = cycle::Xsk {
                 queue,

@@ -29,7 +29,7 @@ use crate::args::{OutputArgs, RunArgs, bad_value};
 use crate::live::{self, Offer, PrometheusArgs};
 use crate::output::{self, note};
 use crate::run::echo::{Own, named};
-use crate::session;
+use crate::session::{self, Watched};
 use crate::stop::Stop;
 use crate::system;
 
@@ -267,7 +267,6 @@ impl Site<'_> {
             mac: end.mac,
             ips: end.ips.clone(),
         };
-        let interface = port.interface().clone();
         let wait = session::wait(&self.args.port);
         let run = RunArgs {
             time,
@@ -279,8 +278,9 @@ impl Site<'_> {
             prometheus: PrometheusArgs::default(),
         };
         let offer = Offer::start("serve", &[&*port], web)?;
+        let watched = Watched::ports([&*port]);
         let lanes: Vec<&mut Queue> = port.queues_mut().collect();
-        let ran = session::run(lanes, &[interface], &self.args.port, &run, stop, |queue, worker| {
+        let ran = session::run(lanes, watched, &self.args.port, &run, stop, |queue, worker| {
             xsk::answer_all(queue, &worker, offer.teller(), wait, &own, &self.board)
         })?;
         if let Some(wait) = ran.cpu_wait().filter(|wait| *wait > STEAL_LIMIT) {

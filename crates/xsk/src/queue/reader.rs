@@ -9,7 +9,10 @@ use rustix::net::sockopt::xdp_statistics;
 
 use super::Queue;
 use crate::error::Error;
+use crate::mode::Path;
 use crate::opener::Opener;
+use crate::ring::ProducerIndex;
+use crate::socket::Bound;
 use crate::stats::{KernelStats, OwnCounters, OwnStats, Stats};
 
 /// Reads the counters of a queue from any thread, while another one works on it; see
@@ -28,16 +31,45 @@ pub struct StatsReader {
 pub(super) struct SocketCounters(Arc<Mutex<Socket>>);
 
 enum Socket {
-    /// The open socket. The queue removes it from here before it closes, so that a reader keeps it
-    /// open only while it holds the lock.
-    Open(Arc<OwnedFd>),
+    /// The open socket, and what a zero-copy NIC receives into. The queue removes both from here
+    /// before it closes, so that a reader keeps them only while it holds the lock.
+    Open(Arc<OwnedFd>, Option<NicFrames>),
     /// What was counted when it was closed.
     Closed(KernelStats),
 }
 
+/// The frames that the kernel and its NIC have to receive into, by the rings' indices: those that
+/// went onto the fill ring and are not on the RX ring yet.
+struct NicFrames {
+    fill: ProducerIndex,
+    rx: ProducerIndex,
+}
+
+impl NicFrames {
+    fn are_used_up(&self) -> bool {
+        // First what came back: what is lent meanwhile makes the difference only larger.
+        let returned = self.rx.load();
+        self.fill.load() == returned
+    }
+}
+
 impl SocketCounters {
-    pub(super) fn of(socket: &Arc<OwnedFd>) -> Self {
-        Self(Arc::new(Mutex::new(Socket::Open(Arc::clone(socket)))))
+    pub(super) fn of(bound: &Bound, path: Path) -> Self {
+        let rx = bound.rx.as_ref().filter(|_| path == Path::ZeroCopy);
+        let frames = rx.map(|rx| NicFrames {
+            fill: bound.pair.read(|pair| pair.fill.producer_index()),
+            rx: rx.producer_index(),
+        });
+        Self(Arc::new(Mutex::new(Socket::Open(Arc::clone(&bound.fd), frames))))
+    }
+
+    /// Counts if the NIC has no frame now: the queue's thread may be inside no call.
+    fn look_for_frames(&self, own: &OwnCounters) {
+        if let Socket::Open(_, Some(frames)) = &*self.lock()
+            && frames.are_used_up()
+        {
+            own.note_starved(true);
+        }
     }
 
     /// Reads the counters for the last time, and lets go of the socket.
@@ -58,7 +90,7 @@ impl SocketCounters {
 
 fn read(socket: &Socket) -> Result<KernelStats, Errno> {
     match socket {
-        Socket::Open(fd) => kernel_stats(fd.as_fd()),
+        Socket::Open(fd, _) => kernel_stats(fd.as_fd()),
         Socket::Closed(last) => Ok(*last),
     }
 }
@@ -76,7 +108,7 @@ fn kernel_stats(fd: BorrowedFd<'_>) -> Result<KernelStats, Errno> {
 }
 
 impl StatsReader {
-    /// Returns whether the queue was closed.
+    /// Returns whether the queue was closed. It never waits: a queue that is closing is not closed.
     pub fn is_closed(&self) -> bool {
         matches!(*self.socket.lock(), Socket::Closed(_))
     }
@@ -86,12 +118,18 @@ impl StatsReader {
         self.queue
     }
 
-    /// The library's counters, without a system call: exact as of the worker's last step.
+    /// The library's counters, without a system call: exact as of the worker's last step. A
+    /// zero-copy NIC that has no frame now is counted, too, in
+    /// [`rx_starved`](OwnStats::rx_starved): the worker may take no packets at all. In a child of
+    /// `fork()` they are as they were when it was made.
     pub fn counters(&self) -> OwnStats {
         self.own.snapshot()
     }
 
     /// All counters since the queue was opened, or as they were when it was closed. One
+        if self.opener.is_this_process() {
+            self.socket.look_for_frames(&self.own);
+        }
     /// `getsockopt()`, for which the kernel holds a lock of the socket that a send on a copy path
     /// takes, too: a thread that loses its CPU meanwhile delays the worker. Call it a few times a
     /// second, not in a loop.
@@ -152,5 +190,6 @@ impl Queue {
             kernel,
             own: self.counters(),
         })
+        self.socket_counters.look_for_frames(&self.counters);
     }
 }

@@ -3,15 +3,16 @@
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use rustix::net::xdp::XdpRingOffset;
 
 use super::cursor::Indices;
-use super::guards::{Filled, Reservation};
+use super::guards::{ConsumerRing, Filled, ProducerRing, Reservation};
 use super::memory::{Memory, Slot, Slots};
 use super::{Desc, DescRest, RawDesc};
 use crate::mmap::Mapping;
-use crate::sync::AtomicU32;
+use crate::sync::{AtomicU32, Ordering};
 
 /// A ring mapped from a socket, or one that lies in memory of our own (`crate::testing`).
 pub(crate) struct RingMap {
@@ -21,10 +22,11 @@ pub(crate) struct RingMap {
     slots: NonNull<u8>,
     /// The number of slots, less one.
     mask: u32,
-    _memory: Box<dyn RingMemory>,
+    memory: Arc<dyn RingMemory>,
 }
 
-// SAFETY: the pointers lead into `_memory`, which the value owns; nothing in it is bound to a thread.
+// SAFETY: the pointers lead into `memory`, which the value keeps; nothing in it is bound to a
+// thread.
 unsafe impl Send for RingMap {}
 
 /// The bytes that a ring lies in.
@@ -32,7 +34,7 @@ unsafe impl Send for RingMap {}
 /// # Safety
 /// `as_ptr` must lead to `len` bytes, aligned for `u64`, that can be read and written for as long as
 /// the value lives, and that are accessed only by the protocol of the rings.
-pub(crate) unsafe trait RingMemory: Send {
+pub(crate) unsafe trait RingMemory: Send + Sync {
     fn as_ptr(&self) -> NonNull<u8>;
     fn len(&self) -> usize;
 }
@@ -73,8 +75,45 @@ impl RingMap {
             flags: at(offset.flags?).cast(),
             slots,
             mask: size - 1,
-            _memory: Box::new(memory),
+            memory: Arc::new(memory),
         })
+    }
+
+    fn producer_index(&self) -> ProducerIndex {
+        ProducerIndex {
+            word: self.producer,
+            _memory: Arc::clone(&self.memory),
+        }
+    }
+}
+
+/// The producer's index of a ring, for any thread to read. The memory stays mapped as long as it.
+pub(crate) struct ProducerIndex {
+    word: NonNull<AtomicU32>,
+    _memory: Arc<dyn RingMemory>,
+}
+
+// SAFETY: the pointer leads into `_memory`, which the value keeps, and the word is only loaded.
+unsafe impl Send for ProducerIndex {}
+// SAFETY: as above; both sides of the ring access the word atomically.
+unsafe impl Sync for ProducerIndex {}
+
+impl ProducerIndex {
+    pub(crate) fn load(&self) -> u32 {
+        // SAFETY: inside the memory and aligned (`RingMap::new`); `_memory` is still there.
+        unsafe { self.word.as_ref() }.load(Ordering::Acquire)
+    }
+}
+
+impl<T> ProducerRing<T, RingMap> {
+    pub(crate) fn producer_index(&self) -> ProducerIndex {
+        self.memory.producer_index()
+    }
+}
+
+impl<T> ConsumerRing<T, RingMap> {
+    pub(crate) fn producer_index(&self) -> ProducerIndex {
+        self.memory.producer_index()
     }
 }
 

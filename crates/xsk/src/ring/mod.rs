@@ -19,7 +19,7 @@ pub(crate) use cursor::Indices;
 pub(crate) use guards::{ConsumerRing, Filled, ProducerRing, Reservation};
 #[cfg(feature = "testing")]
 pub(crate) use heap::HeapRing;
-pub(crate) use map::RingMap;
+pub(crate) use map::{ProducerIndex, RingMap};
 pub(crate) use memory::Slot;
 
 /// `struct xdp_desc`: one packet on the RX or TX ring.

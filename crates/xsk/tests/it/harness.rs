@@ -217,6 +217,38 @@ fn counts_how_often_a_zero_copy_nic_had_no_frame() {
     }
 }
 
+/// An application that stalls or keeps all frames makes no call that could count it.
+#[test]
+fn readers_count_a_zero_copy_nic_without_a_frame_while_nobody_receives() {
+    for (path, times) in [(Path::ZeroCopy, [1, 1, 2]), (Path::NativeCopy, [0; 3])] {
+        let options = QueueOptions::new().frames(16);
+        let harness = Harness::new(options).start_index(u32::MAX - 3).path(path);
+        let (mut queue, mut kernel) = harness.open().unwrap();
+        let reader = queue.stats_reader();
+        let starved = || reader.counters().rx_starved;
+        let mut deliver = |packets: u8| {
+            let mut numbers = 0..packets;
+            assert!(numbers.all(|number| kernel.deliver(&packet(number, 60))));
+        };
+        deliver(7);
+        assert_eq!(starved(), 0, "{path}: one frame is left");
+        deliver(1);
+        for _ in 0..2 {
+            assert_eq!(starved(), times[0], "{path}: the application stalls");
+        }
+        assert_eq!(queue.recv(Wait::Spin).unwrap().len(), 8);
+        assert_eq!(starved(), times[1], "{path}: the same time, whoever sees it");
+        assert!(queue.recv(Wait::Spin).unwrap().is_empty(), "stocks the fill ring");
+        deliver(8);
+        assert_eq!(starved(), times[2], "{path}: a second time");
+        drop(queue);
+        assert_eq!(starved(), times[2], "{path}: closed");
+    }
+    let options = QueueOptions::new().direction(Direction::Transmit);
+    let (queue, _kernel) = Harness::new(options).path(Path::ZeroCopy).open().unwrap();
+    assert_eq!(queue.stats_reader().counters().rx_starved, 0, "keeps no frames");
+}
+
 /// A zero-copy driver sleeps over an empty fill ring.
 #[test]
 fn a_driver_that_sleeps_over_the_fill_ring_is_woken() {

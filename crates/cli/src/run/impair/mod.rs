@@ -22,7 +22,7 @@ pub(crate) use text::{brief, text};
 use super::{account, conclude, leave, missed, rates, receive_ledger};
 use crate::args::{PortArgs, bad_value};
 use crate::live::{self, Offer};
-use crate::session;
+use crate::session::{self, Watched};
 use crate::stop::Stop;
 use crate::{output, system};
 
@@ -84,13 +84,14 @@ pub(crate) fn run(args: &ImpairArgs) -> Result<()> {
     let wait = session::wait(&args.port);
     let mut relay = Relay::new(args.matching, ways, wait, args.port.batch, args.port.multi_buffer);
     let offer = Offer::start("impair", &[&ports[0], &ports[1]], web)?;
+    let watched = Watched::ports(&ports);
     let ran = {
         let mut ports = ports.iter_mut().map(|port| port.queues_mut().collect::<Vec<_>>());
         let ends: Ends<'_> = [(); 2].map(|()| ports.next().unwrap_or_default());
         let lanes = vec![(ends, &mut relay)];
         session::run(
             lanes,
-            &interfaces,
+            watched,
             &args.port,
             &args.run,
             &stop,

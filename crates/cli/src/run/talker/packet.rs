@@ -13,7 +13,7 @@ use super::qdisc::OURS;
 use super::{Ended, Talk, Talker, Through, Told};
 use crate::peer::packet::Timed;
 use crate::run::cyclic;
-use crate::session::{self, Worker};
+use crate::session::{self, Watched, Worker};
 use crate::stop::Stop;
 use crate::{output, system};
 
@@ -44,7 +44,7 @@ pub(super) fn run(talk: Talk<'_>, frames: Frames, stop: &Stop) -> Result<Ended> 
     let lanes = vec![(frames, sockets)];
     let ran = session::run(
         lanes,
-        std::slice::from_ref(interface),
+        Watched::link(interface),
         &args.port,
         &args.run,
         stop,

@@ -13,7 +13,7 @@ use super::frames::Frames;
 use super::{Ended, Talk, Talker, Through, Told};
 use crate::args::{List, bad_value};
 use crate::run::cyclic;
-use crate::session::{self, Worker};
+use crate::session::{self, Watched, Worker};
 use crate::stop::Stop;
 use crate::{output, system};
 
@@ -56,26 +56,20 @@ pub(super) fn run(talk: Talk<'_>, frames: Frames, stop: &Stop) -> Result<Ended> 
     }
     let before = session::link(&port)?;
     let kept = OnceLock::new();
+    let watched = Watched::ports([&port]);
     let lanes: Vec<_> = port.queues_mut().zip([frames]).collect();
-    let ran = session::run(
-        lanes,
-        std::slice::from_ref(interface),
-        &port_args,
-        &args.run,
-        stop,
-        |lane, worker| {
-            let (queue, frames) = lane;
-            let mut talker = Talker::new(&talk, frames, Socket { queue }, lead);
-            let plan = talker.plan();
-            let (cycle, ended) = cyclic::transmit(&mut talker, &worker, &plan)?;
-            let (sent, socket) = talker.finish();
-            _ = kept.set((cycle, sent));
-            ended?;
-            std::thread::sleep(lead.unwrap_or(Duration::ZERO));
-            while worker.unless_down(socket.queue.flush())?.is_none() && !worker.stop.is_set() {}
-            worker.drain(socket.queue)
-        },
-    )?;
+    let ran = session::run(lanes, watched, &port_args, &args.run, stop, |lane, worker| {
+        let (queue, frames) = lane;
+        let mut talker = Talker::new(&talk, frames, Socket { queue }, lead);
+        let plan = talker.plan();
+        let (cycle, ended) = cyclic::transmit(&mut talker, &worker, &plan)?;
+        let (sent, socket) = talker.finish();
+        _ = kept.set((cycle, sent));
+        ended?;
+        std::thread::sleep(lead.unwrap_or(Duration::ZERO));
+        while worker.unless_down(socket.queue.flush())?.is_none() && !worker.stop.is_set() {}
+        worker.drain(socket.queue)
+    })?;
     let (cycle, sent) = kept.into_inner().context("the sending thread left no result")?;
     session::take_back(&mut port);
     let after = interface.state().ok();

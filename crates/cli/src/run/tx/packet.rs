@@ -14,7 +14,7 @@ use crate::args::{TxArgs, bad_value};
 use crate::peer::packet::Timed;
 use crate::run::cyclic::{self, Due, Sender, Sent};
 use crate::run::{account, conclude, rates, transmit_ledger};
-use crate::session::{self, Worker, nanos};
+use crate::session::{self, Watched, Worker, nanos};
 use crate::stop::Stop;
 use crate::{output, system, target};
 
@@ -51,10 +51,9 @@ pub(super) fn run(args: &TxArgs, period: Duration) -> Result<()> {
 
     let kept = OnceLock::new();
     let lanes = vec![(socket, &frame)];
-    let interfaces = [interface.clone()];
     let ran = session::run(
         lanes,
-        &interfaces,
+        Watched::link(&interface),
         &args.port,
         &args.run,
         &stop,
