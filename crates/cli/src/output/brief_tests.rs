@@ -218,7 +218,7 @@ fn shows_what_went_wrong_with_the_link_the_nic_and_xdp() {
     let statistics = queue.xdp_statistics.as_mut().unwrap();
     (statistics.rx_fill_ring_empty_descs, statistics.rx_ring_full) = (1, 1);
     result.queues = vec![queue];
-    let shown = render(&[Mode::ZeroCopy], result);
+    let shown = render(&[Mode::ZeroCopy], result.clone());
     for line in [
         "\nlink           went down or lost its carrier 2 time(s), was not up for 0.31 s in all\n",
         "\nXDP            7 exception: XDP_ABORTED on eth0\n",
@@ -228,6 +228,14 @@ fn shows_what_went_wrong_with_the_link_the_nic_and_xdp() {
     ] {
         assert!(shown.contains(line), "{line:?} is not in {shown}");
     }
+    let mut sender = sent(Operation::Tx);
+    sender.queues = result.queues;
+    sender.queues[0].rx_starved = 0;
+    let shown = render(&[Mode::ZeroCopy], sender);
+    assert!(
+        !shown.contains("rx_fill_ring_empty"),
+        "a sender receives nothing: {shown}"
+    );
     let shown = render(&[Mode::ZeroCopy], sent(Operation::Rx));
     for label in ["link ", "XDP ", "host ", "advice "] {
         assert!(!shown.lines().any(|line| line.starts_with(label)), "{label} in {shown}");
