@@ -8,6 +8,7 @@ mod busy_poll;
 mod capabilities;
 mod common;
 mod conformance;
+mod fallback;
 mod faults;
 mod filter;
 mod harness;
