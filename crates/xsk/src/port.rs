@@ -36,9 +36,16 @@ use crate::umem::SharedUmem;
 /// does the same.
 ///
 /// After `fork()` a port and its queues work in the parent alone: a child has copies of the frames
-/// that the kernel does not know. A call there is [`Error::Forked`]; calls without a `Result`
-/// return the state before the fork. A port, queue or burst that the child drops stays as it is for
-/// the parent. A daemon opens its ports after `daemon()`, whose caller is a child.
+/// that the kernel does not know. A call there is [`Error::Forked`]. Calls without a `Result` touch
+/// no ring and no socket of the parent: [`Queue::alloc`] returns `None`, counters and descriptions
+/// ([`Queue::in_flight`], [`Queue::free_frames`], [`StatsReader::counters`]) are as they were
+/// before the fork, and packets and frames are the child's copies. A port, queue or burst that the
+/// child drops stays as it is for the parent. Maps and descriptors are shared: [`XskMap::remove`]
+/// works in the child, too, and a [`LinkWatch`] takes events from the parent's. A daemon opens its
+/// ports after `daemon()`, whose caller is a child.
+///
+/// [`LinkWatch`]: crate::LinkWatch
+/// [`StatsReader::counters`]: crate::StatsReader::counters
 ///
 /// ```no_run
 /// use ringside_xsk::{Error, Interface, Mode, Port, Wait};

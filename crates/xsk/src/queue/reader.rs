@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use rustix::io::Errno;
 use rustix::net::sockopt::xdp_statistics;
@@ -110,7 +110,11 @@ fn kernel_stats(fd: BorrowedFd<'_>) -> Result<KernelStats, Errno> {
 impl StatsReader {
     /// Returns whether the queue was closed. It never waits: a queue that is closing is not closed.
     pub fn is_closed(&self) -> bool {
-        matches!(*self.socket.lock(), Socket::Closed(_))
+        match self.socket.0.try_lock() {
+            Ok(socket) => matches!(*socket, Socket::Closed(_)),
+            Err(TryLockError::Poisoned(socket)) => matches!(**socket.get_ref(), Socket::Closed(_)),
+            Err(TryLockError::WouldBlock) => false,
+        }
     }
 
     /// The queue's number on its interface.
@@ -123,13 +127,13 @@ impl StatsReader {
     /// [`rx_starved`](OwnStats::rx_starved): the worker may take no packets at all. In a child of
     /// `fork()` they are as they were when it was made.
     pub fn counters(&self) -> OwnStats {
+        if self.opener.is_this_process() {
+            self.socket.look_for_frames(&self.own);
+        }
         self.own.snapshot()
     }
 
     /// All counters since the queue was opened, or as they were when it was closed. One
-        if self.opener.is_this_process() {
-            self.socket.look_for_frames(&self.own);
-        }
     /// `getsockopt()`, for which the kernel holds a lock of the socket that a send on a copy path
     /// takes, too: a thread that loses its CPU meanwhile delays the worker. Call it a few times a
     /// second, not in a loop.
@@ -186,10 +190,10 @@ impl Queue {
             .socket_counters
             .read()
             .map_err(|errno| self.failed("getsockopt(XDP_STATISTICS)", errno))?;
+        self.socket_counters.look_for_frames(&self.counters);
         Ok(Stats {
             kernel,
             own: self.counters(),
         })
-        self.socket_counters.look_for_frames(&self.counters);
     }
 }

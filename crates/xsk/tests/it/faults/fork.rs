@@ -1,10 +1,13 @@
 //! A child of `fork()` has copies of all that its parent opened, and takes nothing away from it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use ringside_netlab::testing::is_root;
 use ringside_netlab::wait_until;
-use ringside_xsk::{Direction, Error, Interface, Mode, Path, Port, PortBuilder, QueueOptions, SharedUmem, Wait};
+use ringside_xsk::{BusyPolling, Direction, Error, Interface, Mode, Path, Port, PortBuilder};
+use ringside_xsk::{QueueOptions, SharedUmem, StatsReader, Wait};
 
 use super::common::child::{again, said};
 use super::common::flow::{Flow, lanes};
@@ -22,7 +25,7 @@ fn port(interface: &Interface, queue: u32) -> PortBuilder {
 /// What the process does: its child is refused and drops what it has of burst and port, it itself
 /// has the burst as it was, and receives after that.
 pub(super) fn play(interface: Interface) {
-    let umem = SharedUmem::builder().frames(2 * FRAMES).build().expect("a UMEM");
+    let umem = SharedUmem::builder().frames(3 * FRAMES).build().expect("a UMEM");
     let mut opened = port(&interface, 0).umem(&umem).open().expect("opens");
     let queue = opened.queues_mut().next().expect("a queue");
     let reader = queue.stats_reader();
@@ -35,26 +38,19 @@ pub(super) fn play(interface: Interface) {
         burst.iter_mut().map(|packet| packet.data().to_vec()).collect()
     };
     let before = contents(&mut burst);
+    reads_while_another_thread_does(&reader);
     // SAFETY: the child calls only what works after fork(): this process has no lock held by
     // another thread that it needs, since glibc takes care of the heap's.
     match unsafe { libc::fork() } {
-        -1 => panic!("fork: {}", std::io::Error::last_os_error()),
         0 => {
             drop(burst);
-            let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            end_child(|| {
                 is_refused(&mut opened);
-                assert!(matches!(reader.stats(), Err(Error::Forked { .. })));
+                touches_nothing(&mut opened, &reader);
                 opens_its_own(&interface, &umem, opened);
-            }));
-            // SAFETY: ends the child without what the test harness does at the end.
-            unsafe { libc::_exit(i32::from(refused.is_err())) }
+            })
         }
-        child => {
-            let mut status = 0;
-            // SAFETY: `status` is a valid place for a number.
-            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-            assert_eq!(status, 0, "the child was not refused");
-        }
+        child => assert_eq!(status_of(child), 0, "the child was not refused"),
     }
     // By now the kernel has used every frame that it was given.
     let is_full = || reader.stats().expect("answers").kernel.rx_fill_ring_empty != 0;
@@ -76,6 +72,70 @@ pub(super) fn play(interface: Interface) {
         queue.ledger().expect("the frames add up");
     }
     println!("says: received");
+}
+
+/// Runs the child's part, and ends it without what the test harness does at the end.
+fn end_child(part: impl FnOnce()) -> ! {
+    // SAFETY: a signal that ends the child if it waits for ever.
+    unsafe { libc::alarm(60) };
+    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(part));
+    // SAFETY: ends the child.
+    unsafe { libc::_exit(i32::from(done.is_err())) }
+}
+
+/// Returns how a child ended.
+fn status_of(child: libc::pid_t) -> i32 {
+    assert!(child > 0, "fork: {}", std::io::Error::last_os_error());
+    let mut status = 0;
+    // SAFETY: `status` is a valid place for a number.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    status
+}
+
+/// What another thread has locked when the process forks, the child never finds unlocked.
+fn reads_while_another_thread_does(reader: &StatsReader) {
+    let ends = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ends.load(Ordering::Relaxed) {
+                reader.stats().expect("answers");
+            }
+        });
+        for _ in 0..20 {
+            // SAFETY: the child reads memory, and ends.
+            match unsafe { libc::fork() } {
+                0 => {
+                    // SAFETY: a signal that ends the child if it waits for ever.
+                    unsafe { libc::alarm(10) };
+                    let is_open = !reader.is_closed() && reader.counters().rx_packets != 0;
+                    // SAFETY: ends the child.
+                    unsafe { libc::_exit(i32::from(!is_open)) }
+                }
+                child => assert_eq!(status_of(child), 0),
+            }
+        }
+        ends.store(true, Ordering::Relaxed);
+    });
+}
+
+/// In the child: calls that return no `Result` read and change its copies alone. That the parent's
+/// rings are as they were, the parent finds out.
+fn touches_nothing(port: &mut Port, reader: &StatsReader) {
+    assert!(matches!(reader.stats(), Err(Error::Forked { .. })));
+    let before = reader.counters();
+    let queue = port.queues_mut().next().expect("a queue");
+    for _ in 0..2 * FRAMES {
+        assert!(queue.alloc().is_none());
+        queue.set_batch(1);
+        queue.held().hold();
+        assert!(queue.held().is_empty());
+        assert_eq!(queue.in_flight(), 0);
+        assert!(queue.free_frames() <= FRAMES as usize);
+    }
+    assert_eq!((queue.counters(), reader.counters()), (before, before));
+    assert_eq!(queue.busy_polling(), BusyPolling::Off);
+    assert_eq!(queue.stats_reader().counters(), before);
+    assert!(!reader.is_closed());
 }
 
 /// In the child: each call on the parent's port is refused.
