@@ -1,9 +1,11 @@
 //! What a command changes on its interface when it is asked to: deferred interrupts, threaded NAPI.
 
 use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use clap::Args;
+use ringside_nic::changes::Restored;
 use ringside_xsk::{Deferral, Port, PortBuilder, ThreadedNapi};
 
 use crate::args::{List, count_in, list, micros};
@@ -66,12 +68,24 @@ impl NapiArgs {
     }
 }
 
-/// Puts back what an earlier run left that was killed.
+/// Whether the last attempt to restore what earlier runs left failed for some of it.
+static HAS_FAILED: AtomicBool = AtomicBool::new(false);
+
+/// Restores what an earlier run left that was killed.
 pub(crate) fn recover() {
     recover_of(None);
 }
 
-/// The same; a sentence for each change of that process that cannot be put back.
+/// Tries again to restore what could not be restored before. A veth without GRO has NAPI instances
+/// only while an XDP program is attached.
+pub(crate) fn recover_when_attached() {
+    if HAS_FAILED.load(Relaxed) {
+        recover();
+    }
+}
+
+/// Restores what earlier runs left. Returns a sentence for each change of that process that cannot
+/// be restored.
 pub(crate) fn recover_of(process: Option<u32>) -> Vec<String> {
     let recovered = match ringside_nic::changes::recover() {
         Ok(recovered) => recovered,
@@ -84,6 +98,8 @@ pub(crate) fn recover_of(process: Option<u32>) -> Vec<String> {
         }
     };
     recovered.iter().for_each(output::note);
+    let mut changes = recovered.iter().flat_map(|of| &of.changes);
+    HAS_FAILED.store(changes.any(Restored::has_failed), Relaxed);
     let own = recovered.iter().filter(|of| Some(of.pid) == process);
     own.flat_map(|of| left::sentences(&of.changes)).collect()
 }

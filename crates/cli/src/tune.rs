@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 use ringside_nic::Interface;
-use ringside_nic::changes::Changes;
+use ringside_nic::changes::{Changes, Recovered, Restored};
 
 use apply::Applied;
 pub(crate) use args::Args;
@@ -80,9 +80,23 @@ fn undo(args: &Args) -> Result<ExitCode> {
     args.nothing_with_undo()?;
     let interface = args.interface.as_deref().map(Interface::by_name).transpose()?;
     let mut report = Report::new(interface.as_ref(), Mode::Undo);
-    let undone = Changes::new()
+    let changes = Changes::new();
+    let undone = changes
         .undo_kept(interface.as_ref())
         .context("what was kept cannot be put back")?;
-    report.restored = undone.into_iter().flat_map(|process| process.changes).collect();
-    report.deliver(args)
+    let changes_of = |recovered: Vec<Recovered>| recovered.into_iter().flat_map(|of| of.changes);
+    report.restored = changes_of(undone).collect();
+    // What killed runs left was tried when this process began. What is still there is reported.
+    let left = changes.recover().context("reading what earlier runs left")?;
+    let name = interface.as_ref().map(Interface::name);
+    for change in changes_of(left).filter(Restored::has_failed) {
+        let is_wanted = name.is_none_or(|name| change.change.interface == name);
+        if is_wanted && !report.restored.contains(&change) {
+            report.restored.push(change);
+        }
+    }
+    match report.restored.iter().any(Restored::has_failed) {
+        true => report.deliver(args).map(|_| ExitCode::FAILURE),
+        false => report.deliver(args),
+    }
 }

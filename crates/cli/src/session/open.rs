@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::Carrier;
 use crate::args::{OutputArgs, PortArgs, WaitArg};
-use crate::{output, pin};
+use crate::{napi, output, pin};
 
 /// How long a sleeping thread may take to notice the end of a run.
 pub(crate) const POLL: Duration = Duration::from_millis(50);
@@ -132,6 +132,7 @@ fn ssh_connection() -> Option<String> {
         return Some(own);
     }
     let mut pid = rustix::process::getppid()?.as_raw_nonzero().get();
+    napi::recover_when_attached();
     while pid > 1 {
         let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
         let found = environment

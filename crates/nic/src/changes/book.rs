@@ -198,7 +198,7 @@ impl Book {
         }
         let done = put_back(work);
         for (record, restored) in &done {
-            if matches!(restored.outcome, Outcome::Failed { .. }) {
+            if restored.has_failed() {
                 let records = &mut self.sheet(owner).records;
                 records.push(Record {
                     abandoned: true,

@@ -61,6 +61,14 @@ pub struct Restored {
     pub outcome: Outcome,
 }
 
+impl Restored {
+    /// Returns whether it could not be restored and stays written down.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        matches!(self.outcome, Outcome::Failed { .. })
+    }
+}
+
 /// What a process left behind that ended without putting its changes back, or that could not put them back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
