@@ -33,9 +33,9 @@ pub(crate) use counters::{counters, in_flight, link, link_after, queue_counters,
 pub(crate) use faults::in_words as fault_in_words;
 use known::Known;
 pub(crate) use links::{History, is_too_long, mtu_was_changed};
-pub(crate) use open::{
-    POLL, interface, open, open_with, own_connection, patiently, poll_any, refuse_own_connection, wait,
-};
+pub(crate) use open::{POLL, interface, open, open_with, patiently, poll_any, shared_umem, wait};
+pub(crate) use open::{own_connection, refuse_own_connection};
+pub(crate) use watched::Watched;
 
 use crate::args::{PortArgs, RunArgs, WaitArg};
 use crate::clock::{FastClock, now_ns};

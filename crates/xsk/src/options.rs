@@ -60,6 +60,8 @@ pub struct QueueOptions {
     pub(crate) frames: Option<u32>,
     /// Frames where no number is asked for: fewer where memory is short.
     pub(crate) default_frames: u32,
+    /// Ports among which a limit on memory is divided.
+    pub(crate) memory_shares: u32,
     pub(crate) working_set: u32,
     pub(crate) headroom: Option<u32>,
     pub(crate) huge_pages: bool,
@@ -86,6 +88,7 @@ impl Default for QueueOptions {
             frame_size: None,
             frames: None,
             default_frames: Self::DEFAULT_FRAMES,
+            memory_shares: 1,
             working_set: Self::DEFAULT_WORKING_SET,
             headroom: None,
             huge_pages: false,
@@ -114,7 +117,7 @@ impl QueueOptions {
     /// [`frames`](Self::frames).
     pub const DEFAULT_FRAMES: u32 = 4096;
     /// Fewest frames that a queue takes by default where memory is short.
-    pub(crate) const MIN_DEFAULT_FRAMES: u32 = 512;
+    pub const MIN_DEFAULT_FRAMES: u32 = 512;
     /// Packets for which frames wait under steady load, where no number is asked for.
     pub const DEFAULT_WORKING_SET: u32 = 1024;
     /// Frames of a queue that transmits alone, where no number is asked for.
@@ -181,6 +184,16 @@ impl QueueOptions {
     #[must_use]
     pub fn frames(mut self, frames: u32) -> Self {
         self.frames = Some(frames);
+        self
+    }
+
+    /// Number of ports among which a limit on memory (`RLIMIT_MEMLOCK`, the control group) is
+    /// divided. Default 1. The queues of a port take fewer frames until all of them fit its share,
+    /// 512 at least, so that the first port of a process leaves memory for the others. Has no
+    /// effect on a number of [`frames`](Self::frames) that was chosen.
+    #[must_use]
+    pub fn memory_shares(mut self, ports: u32) -> Self {
+        self.memory_shares = ports.max(1);
         self
     }
 

@@ -22,7 +22,8 @@ const HEADROOM: u32 = 256;
 /// Frames that whatever the MTU allows fits into.
 fn options(mtu: u32) -> QueueOptions {
     let packet = mtu.saturating_add(HEADERS);
-    let options = QueueOptions::new();
+    // Both ends of a veth are open at a time.
+    let options = QueueOptions::new().memory_shares(2);
     if packet <= QueueOptions::DEFAULT_FRAME_SIZE - HEADROOM {
         options
     } else if packet <= 4096 - HEADROOM {

@@ -18,6 +18,9 @@ use super::{BATCH, LONGEST_SLEEP, Peer};
 /// Frames forwarded at a time: with a transmit budget as large, which the library sets, one system call sends them all.
 const FORWARD_BATCH: u32 = 256;
 
+/// Ports of this process at a time: both ends of a path may be here.
+const ENDS: u32 = 2;
+
 /// How the sockets are set up.
 pub(crate) struct SetUp {
     mode: Mode,
@@ -33,7 +36,7 @@ pub(crate) struct SetUp {
 impl SetUp {
     /// As is best for most: the defaults, spinning.
     pub(crate) fn usual(path: Path, direction: Direction) -> Self {
-        let options = QueueOptions::new().direction(direction);
+        let options = QueueOptions::new().direction(direction).memory_shares(ENDS);
         Self {
             mode: Mode::Require(path),
             options: match direction {
@@ -51,7 +54,7 @@ impl SetUp {
     pub(crate) fn tuned(args: &PortArgs, direction: Direction) -> Self {
         Self {
             mode: args.mode,
-            options: args.options(direction),
+            options: args.options(direction).memory_shares(ENDS),
             wait: session::wait(args),
             batch: args.batch,
             filter: None,

@@ -100,6 +100,31 @@ pub(crate) fn open_with(
     })
 }
 
+/// Makes a UMEM that ports share. `frames` is its size by options, and whether memory is short.
+/// Where as much memory is refused and the user has chosen no number, its queues take the fewest
+/// frames. Returns also the options that they are to be opened with.
+pub(crate) fn shared_umem(
+    args: &PortArgs,
+    from: &[Interface],
+    frames: impl Fn(&PortArgs, bool) -> Result<u32>,
+) -> Result<(SharedUmem, PortArgs)> {
+    match args.shared_umem(frames(args, false)?, from) {
+        Err(ringside_xsk::Error::Memory { limit, .. }) if args.frames.is_none() => {
+            let fewest = QueueOptions::MIN_DEFAULT_FRAMES;
+            output::note(format_args!(
+                "{fewest} frames a queue instead of {}, because {limit}",
+                QueueOptions::DEFAULT_FRAMES
+            ));
+            let args = PortArgs {
+                frames: Some(fewest),
+                ..args.clone()
+            };
+            Ok((args.shared_umem(frames(&args, true)?, from)?, args))
+        }
+        umem => Ok((umem?, args.clone())),
+    }
+}
+
 /// Opens a port, gives a queue that is taken more time than is usual, and waits for a carrier that is lost by it.
 ///
 /// The kernel gives a queue back some time after its process has ended, behind a grace period and under the lock of all
@@ -107,6 +132,7 @@ pub(crate) fn open_with(
 pub(crate) fn patiently(interface: &Interface, open: impl Fn(Duration) -> Result<Port>) -> Result<Port> {
     let carrier = Carrier::before(interface);
     let port = patiently_opened(open)?;
+    napi::recover_when_attached();
     carrier.wait_for(interface);
     Ok(port)
 }
@@ -132,7 +158,6 @@ fn ssh_connection() -> Option<String> {
         return Some(own);
     }
     let mut pid = rustix::process::getppid()?.as_raw_nonzero().get();
-    napi::recover_when_attached();
     while pid > 1 {
         let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
         let found = environment

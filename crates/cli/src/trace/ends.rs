@@ -201,6 +201,8 @@ impl Hearer {
                 let options = QueueOptions::new()
                     .direction(Direction::Receive)
                     .hints(std::sync::Arc::clone(&layouts))
+                    // The sender may have a port, too.
+                    .memory_shares(2)
                     .busy_timeout(timeout);
                 let builder = Port::builder(side.interface.clone());
                 let builder = builder.mode(Mode::Require(path)).filter(filter);

@@ -1,8 +1,11 @@
 //! The text of a run: the answer on one screen, and all figures with `--verbose`.
 
+use std::process;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-use crate::common::{Done, Running, lab, run, start, start_receiver, wire, words};
+use crate::common::{Done, Running, lab, row_with, run, start, start_receiver, wire, words};
+use ringside_netlab::End;
 use ringside_netlab::testing::{is_root, skip_unsupported};
 
 /// The most lines of a run in which nothing went wrong.
@@ -144,25 +147,53 @@ fn receivers_name_packets_of_queues_without_a_socket() {
     }
 }
 
+/// Runs a command that may lock so many bytes of memory. Its user is no other command's.
+fn with_memlock(end: &End, bytes: u64, arguments: &str) -> Done {
+    static USERS: AtomicU32 = AtomicU32::new(0);
+    let user = 100_000 + process::id() % 1_000_000 * 100 + USERS.fetch_add(1, Relaxed);
+    let mut command = end.ns.command("setpriv");
+    command
+        .args(["--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"])
+        .arg(format!("--ruid={user}"))
+        .args(["prlimit", &format!("--memlock={bytes}:{bytes}")])
+        .arg(env!("CARGO_BIN_EXE_ringside"))
+        .args(words(end, arguments))
+        .env_remove("SSH_CONNECTION");
+    Running::new(command).end()
+}
+
+#[test]
+fn ports_of_one_process_share_a_small_memory_limit() {
+    if !is_root() {
+        return;
+    }
+    let row = row_with("screen-memlock", [2, 2], 1500);
+    for line in [
+        "fwd in --out out -m native -t 0.2 --wait poll",
+        "fwd in --out out -m native -t 0.2 --wait poll --copy-between",
+        "impair in,out -m native -t 0.2",
+        "compare --lab veth --operations ping --variants af-xdp-native --rounds 1 --slot-ms 50",
+    ] {
+        let done = with_memlock(&row.left.b, 8 << 20, line);
+        // There is a result: of a run without packets, too.
+        assert!(
+            done.out.contains(": -v") || done.out.contains(": add -v"),
+            "{line}: {done:#?}"
+        );
+        assert!(!done.out.contains("Failed"), "{line}: {done:#?}");
+    }
+    // On a test bed, both ends of which it opens.
+    let done = with_memlock(&row.left.b, 8 << 20, "doctor in");
+    assert!(done.out.contains("native copy: queues 0-1 bound"), "{done:#?}");
+}
+
 #[test]
 fn options_that_were_not_obtained_are_named() {
     if !is_root() {
         return;
     }
     let lab = lab("screen-options", 2);
-    // Root with a limit has all frames of a user of its own, and no right to lock more.
-    let mut limited = lab.a.ns.command("setpriv");
-    limited.arg("--bounding-set=-all,+net_raw,+net_admin,+bpf,+perfmon");
-    limited.args([
-        "--inh-caps=-all",
-        &format!("--ruid={}", 70_000 + std::process::id() % 1_000_000),
-    ]);
-    limited
-        .args(["prlimit", "--memlock=5242880:5242880"])
-        .arg(env!("CARGO_BIN_EXE_ringside"))
-        .args(words(&lab.a, "rx {} -t 0.2 --wait poll"))
-        .env_remove("SSH_CONNECTION");
-    let done = Running::new(limited).end();
+    let done = with_memlock(&lab.a, 5_242_880, "rx {} -t 0.2 --wait poll");
     let note = "\nveth-a: 1024 frames instead of 4096, because RLIMIT_MEMLOCK is 5242880 bytes";
     assert_eq!(done.err.matches(note).count(), 1, "{done:#?}");
 

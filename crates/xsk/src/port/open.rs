@@ -66,7 +66,12 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
     // All queues together: each by itself may fit where the port does not.
     let mut short_of = None;
     while umem.is_none() {
-        let total = sizes.geometry.bytes() as u64 * chosen.len() as u64;
+        // Fewest frames have no share: they may still fit.
+        let shares = match options.can_take_fewer_frames() {
+            true => u64::from(options.memory_shares),
+            false => 1,
+        };
+        let total = sizes.geometry.bytes() as u64 * chosen.len() as u64 * shares;
         match check_budget(|| format!("{}, {} queue(s)", interface.name(), chosen.len()), total) {
             Ok(()) => break,
             Err(Error::Memory { limit, .. }) if options.take_fewer_frames() => short_of = Some(limit),

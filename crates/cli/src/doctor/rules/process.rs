@@ -70,7 +70,8 @@ fn memlock(process: &Process, findings: &mut Findings<'_>) {
             .warning(
                 "process.memlock",
                 format!("RLIMIT_MEMLOCK is {} KiB, and CAP_IPC_LOCK is missing", limit >> 10),
-                "frames count against it: a queue takes 1 MiB by default, and more than the limit is refused (ENOBUFS)",
+                "frames count against it: a queue takes 8 MiB by default, or fewer frames where \
+                 that does not fit, down to 1 MiB",
             )
             .mend(setcap(process)),
     }
@@ -81,7 +82,8 @@ fn memory(process: &Process, findings: &mut Findings<'_>) {
         findings.warning(
             "process.cgroup-memory",
             format!("the control group leaves {} MiB of memory", left >> 20),
-            "frames take 1 MiB a queue by default; beyond the limit the process is killed",
+            "frames take 8 MiB a queue by default, or down to 1 MiB where less is left; beyond the \
+             limit the process is killed",
         );
     }
 }

@@ -4,9 +4,9 @@ use std::result::Result as StdResult;
 
 use anyhow::{Context, Result};
 use ringside_nic::Interface;
-use ringside_xsk::{Direction, Error, Port, QueueOptions, SharedUmem};
+use ringside_xsk::{Direction, Error, Port, PortBuilder, QueueOptions, SharedUmem};
 
-use crate::args::{FwdArgs, bad_value};
+use crate::args::{FwdArgs, PortArgs, bad_value};
 use crate::session;
 
 pub(super) struct Ports {
@@ -37,10 +37,20 @@ pub(super) fn open(args: &FwdArgs, interface: &Interface) -> Result<Ports> {
         umem,
         |umem| {
             // On a shared UMEM half of the frames wait for packets, the other half are on their way out.
-            let direction = umem.map_or(Direction::Receive, |_| Direction::Both);
-            session::open(interface.clone(), &args.port, direction, args.filter, umem)
+            let (umem, port, direction) = match umem {
+                Some((umem, port)) => (Some(umem), port, Direction::Both),
+                None => (None, &args.port, Direction::Receive),
+            };
+            let with = |(builder, options): (PortBuilder, QueueOptions)| {
+                let options = options.memory_shares(2);
+                Ok((builder, options))
+            };
+            session::open_with(interface.clone(), port, direction, args.filter, umem, with)
         },
-        |port, umem| open_out(&second, args, port.queues().len(), umem),
+        |port, umem| {
+            let umem = umem.map(|(umem, _)| umem);
+            open_out(&second, args, port.queues().len(), umem)
+        },
     )?;
     Ok(Ports {
         port,
@@ -85,18 +95,23 @@ fn cannot_share(error: anyhow::Error) -> Result<String> {
     }
 }
 
+/// A UMEM for two ports with the options of the first one on it, or why there is none.
+type Shared = StdResult<(SharedUmem, PortArgs), String>;
+
 /// Makes a UMEM for both interfaces. It has as many frames for each incoming queue as where packets
 /// are sent back, and those that the second interface keeps for its host.
-fn shared_umem(args: &FwdArgs, from: &Interface, to: &Interface) -> Result<StdResult<SharedUmem, String>> {
+fn shared_umem(args: &FwdArgs, from: &Interface, to: &Interface) -> Result<Shared> {
     let incoming = match &args.port.queues {
         Some(queues) => u32::try_from(queues.0.len()).unwrap_or(u32::MAX),
         None => from.rx_queues()?,
     };
-    let each = args.port.options(Direction::Both).frames_on(from, args.port.mode);
     let for_host = without_frames(args).frames_on(to, args.port.mode);
     let outgoing = outgoing_queues(to, incoming)?;
-    let frames = (each.saturating_mul(incoming)).saturating_add(for_host.saturating_mul(outgoing));
-    let umem = args.port.shared_umem(frames, &[from.clone(), to.clone()]);
+    let frames = |port: &PortArgs, _is_short| {
+        let each = port.options(Direction::Both).frames_on(from, port.mode);
+        Ok((each.saturating_mul(incoming)).saturating_add(for_host.saturating_mul(outgoing)))
+    };
+    let umem = session::shared_umem(&args.port, &[from.clone(), to.clone()], frames);
     Ok(umem.map_err(|error| format!("one cannot be shared: {error}")))
 }
 

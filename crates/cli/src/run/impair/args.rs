@@ -127,17 +127,18 @@ impl ImpairArgs {
         })
     }
 
-    /// Packets to have memory for in each direction.
-    pub(super) fn hold(&self, settings: &[Settings; 2]) -> Result<u32> {
+    /// Packets to have memory for in each direction, and where memory is short.
+    pub(super) fn hold(&self, settings: &[Settings; 2]) -> Result<[u32; 2]> {
         let needed = settings.iter().map(needed).max().unwrap_or(0);
+        let at_least = u32::try_from(needed).unwrap_or(u32::MAX);
         match self.hold {
             Some(hold) if u64::from(hold) < needed => bad_value!(
                 "--hold {hold}: with this --rate, --limit and --delay {needed} packets are held at a time: give --hold {needed}, or less of \
                  the others"
             ),
-            Some(hold) => Ok(hold),
-            None => match u32::try_from(needed.max(4096)) {
-                Ok(hold) if hold <= 1 << 22 => Ok(hold),
+            Some(hold) => Ok([hold; 2]),
+            None => match [4096, 1024].map(|default| at_least.max(default)) {
+                hold if hold[0] <= 1 << 22 => Ok(hold),
                 _ => bad_value!(
                     "this --rate, --limit and --delay hold {needed} packets at a time, and {} is the most: give less of them",
                     1 << 22

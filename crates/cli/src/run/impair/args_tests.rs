@@ -73,15 +73,20 @@ fn memory_is_what_rate_and_delay_come_to() {
         let args = args(line);
         args.hold(&args.settings())
     };
-    assert_eq!(hold("").unwrap(), 4096);
-    assert_eq!(hold("--delay 60s").unwrap(), 4096);
+    // The second where memory is short.
+    assert_eq!(hold("").unwrap(), [4096, 1024]);
+    assert_eq!(hold("--delay 60s").unwrap(), [4096, 1024]);
     assert_eq!(
         hold("--rate 1000000pps --delay 9ms --jitter 1ms --limit 100").unwrap(),
-        10_102
+        [10_102; 2]
     );
     // 9 Mbit are 743 packets of 1514 bytes.
-    assert_eq!(hold("--rate 90mbit --delay 100ms --limit 4000").unwrap(), 4_745);
-    assert_eq!(hold("--rate 1000pps --delay 1ms --limit 10 --hold 20").unwrap(), 20);
+    let bits = hold("--rate 90mbit --delay 100ms --limit 4000").unwrap();
+    assert_eq!(bits, [4_745; 2]);
+    let pps = hold("--rate 1000pps --delay 1ms --limit 10").unwrap();
+    assert_eq!(pps, [4096, 1024]);
+    let chosen = hold("--rate 1000pps --delay 1ms --limit 10 --hold 20").unwrap();
+    assert_eq!(chosen, [20; 2]);
     let error = hold("--rate 100000pps --delay 1s --hold 5000").unwrap_err().to_string();
     assert!(
         error.contains("--hold 5000") && error.contains("give --hold 101002"),

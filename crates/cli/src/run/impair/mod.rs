@@ -7,6 +7,8 @@ mod select;
 mod text;
 mod values;
 
+use std::cell::Cell;
+
 use anyhow::{Context as _, Result};
 use ringside_measure::counters::{Ledger, LossCause};
 use ringside_measure::impair::Impairment;
@@ -38,33 +40,42 @@ pub(crate) fn run(args: &ImpairArgs) -> Result<()> {
     let settings = args.settings();
     let hold = args.hold(&settings)?;
     let [there, back] = &settings;
-    let room = hold as usize;
-    let paths = [
-        Impairment::new(there, args.seed, room).context("from the first interface to the second")?,
-        Impairment::new(back, args.seed ^ BACK, room).context("from the second interface to the first")?,
-    ];
+    let paths = |hold: u32| {
+        let (there, back) = (
+            Impairment::new(there, args.seed, hold as usize),
+            Impairment::new(back, args.seed ^ BACK, hold as usize),
+        );
+        anyhow::Ok([
+            there.context("from the first interface to the second")?,
+            back.context("from the second interface to the first")?,
+        ])
+    };
+    // Before anything is opened.
+    paths(hold[1])?;
 
-    let port_args = names.map(|name| PortArgs {
+    let args_of = |name: &str, port: &PortArgs| PortArgs {
         interface: name.to_owned(),
-        ..args.port.clone()
-    });
+        ..port.clone()
+    };
     let mut interfaces = Vec::new();
-    for args_of_one in &port_args {
-        let interface = session::interface(args_of_one, &args.run.output)?;
+    for name in names {
+        let interface = session::interface(&args_of(name, &args.port), &args.run.output)?;
         // Before the other one is opened.
         session::refuse_own_connection(&interface, Filter::Wire)?;
         interfaces.push(interface);
     }
     let web = live::listen(&args.run.prometheus)?;
-    let umem = umem(&args.port, &interfaces, hold)?;
+    let (umem, port_args, hold) = umem(&args.port, &interfaces, hold)?;
     // A NIC takes packets for the hosts at the ends only when it is told.
     let _theirs = interfaces
         .iter()
         .map(Interface::promiscuous)
         .collect::<Result<Vec<_>, _>>()?;
     let mut ports = Vec::new();
-    for (interface, args) in interfaces.iter().zip(&port_args) {
-        let port = session::open(interface.clone(), args, Direction::Both, Filter::Wire, Some(&umem));
+    for interface in &interfaces {
+        let args = args_of(interface.name(), &port_args);
+        let umem = Some(&umem);
+        let port = session::open(interface.clone(), &args, Direction::Both, Filter::Wire, umem);
         ports.push(port.context("both interfaces are on one UMEM: if only one has zero-copy, give --mode native")?);
     }
     for port in &ports {
@@ -79,7 +90,7 @@ pub(crate) fn run(args: &ImpairArgs) -> Result<()> {
     let before = [session::link(&ports[0])?, session::link(&ports[1])?];
 
     let room_of = |port: &Port| port.queues().iter().map(Queue::packet_room).min().unwrap_or(0);
-    let [there, back] = paths;
+    let [there, back] = paths(hold)?;
     let ways = [Way::new(there, room_of(&ports[1])), Way::new(back, room_of(&ports[0]))];
     let wait = session::wait(&args.port);
     let mut relay = Relay::new(args.matching, ways, wait, args.port.batch, args.port.multi_buffer);
@@ -89,14 +100,9 @@ pub(crate) fn run(args: &ImpairArgs) -> Result<()> {
         let mut ports = ports.iter_mut().map(|port| port.queues_mut().collect::<Vec<_>>());
         let ends: Ends<'_> = [(); 2].map(|()| ports.next().unwrap_or_default());
         let lanes = vec![(ends, &mut relay)];
-        session::run(
-            lanes,
-            watched,
-            &args.port,
-            &args.run,
-            &stop,
-            |(ends, relay), worker| relay.run(ends, &worker, offer.teller()),
-        )?
+        session::run(lanes, watched, &args.port, &args.run, &stop, |(ends, relay), worker| {
+            relay.run(ends, &worker, offer.teller())
+        })?
     };
 
     let mut books = Books::read(&mut ports, &before)?;
@@ -197,13 +203,29 @@ impl Books {
     }
 }
 
-/// A UMEM for both ports: what their queues need, and what is held.
-fn umem(args: &PortArgs, interfaces: &[Interface], hold: u32) -> Result<SharedUmem> {
-    let mut frames = hold.saturating_mul(2);
-    for interface in interfaces {
-        let each = args.options(Direction::Both).frames_on(interface, args.mode);
-        frames = frames.saturating_add(each.saturating_mul(interface.rx_queues()?));
+/// Makes a UMEM for both ports: what their queues need, and what is held. Returns also the options
+/// of these, and how many packets are held in each direction: the second number of `hold` where
+/// memory is short.
+fn umem(args: &PortArgs, on: &[Interface], hold: [u32; 2]) -> Result<(SharedUmem, PortArgs, u32)> {
+    let held = Cell::new(hold[0]);
+    let frames = |args: &PortArgs, is_short: bool| {
+        held.set(hold[usize::from(is_short)]);
+        let mut frames = held.get().saturating_mul(2);
+        for interface in on {
+            let each = args.options(Direction::Both).frames_on(interface, args.mode);
+            frames = frames.saturating_add(each.saturating_mul(interface.rx_queues()?));
+        }
+        Ok(frames)
+    };
+    let umem = session::shared_umem(args, on, frames);
+    let held = held.get();
+    let what = || format!("making room for packets, --hold {held} in each direction");
+    let (umem, args) = umem.with_context(what)?;
+    if held != hold[0] {
+        output::note(format_args!(
+            "room for {held} packets in each direction instead of {}",
+            hold[0]
+        ));
     }
-    args.shared_umem(frames, interfaces)
-        .with_context(|| format!("having memory for {frames} packets, --hold {hold} of them in each direction"))
+    Ok((umem, args, held))
 }
