@@ -50,6 +50,13 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
             interface: interface.name().to_owned(),
         });
     }
+    if state.kind.as_deref() == Some("vrf") {
+        return Err(Error::Setting {
+            setting: "interface",
+            value: interface.name().to_owned(),
+            reason: VRF.to_owned(),
+        });
+    }
     // Nonsense values first: nothing has been touched yet.
     let mut sizes = Sizes::choose(&options, Path::NativeCopy, 0, umem.as_ref())?;
     let transmit_only = options.direction == Direction::Transmit;
@@ -391,6 +398,12 @@ const UNCUT: &str = "generic mode on veth: a peer with segmentation offload send
 /// <https://elixir.bootlin.com/linux/v6.18/C/ident/bond_xdp_set>,
 /// <https://elixir.bootlin.com/linux/v6.18/C/ident/xsk_rcv_check>
 const BOND: &str = "native XDP of a bond runs on its members, whose packets come to no socket of the bond";
+
+/// A VRF takes packets of its interfaces behind their XDP programs, and sends none that it cannot
+/// route. <https://elixir.bootlin.com/linux/v6.18/C/ident/vrf_ip_rcv>,
+/// <https://elixir.bootlin.com/linux/v6.18/C/ident/is_ip_tx_frame>
+const VRF: &str = "no packet of a VRF passes its XDP program, and what a socket sends it drops: \
+                   use the interfaces in it";
 
 /// Hardware types of interfaces whose packets begin with an Ethernet header.
 /// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/linux/if_arp.h>
