@@ -80,8 +80,10 @@ fn a_host_that_nobody_finds_gets_nothing(kind: Kind) {
     assert_eq!(bed.at(1).neighbour(card.v4.into()), Some(card.mac));
     bed.ringside()
         .wait_until(|gateway| gateway.dropped("host-unresolved") >= 3);
-    // Some more, for health says it of who does not answer for a while.
-    unanswered(bed.at(1), card.v4.into());
+    // Some more, for health says it of who does not answer for two seconds.
+    for _ in 0..3 {
+        unanswered(bed.at(1), card.v4.into());
+    }
     let problem = format!("packets to host {NOWHERE} are lost: it does not answer for its MAC");
     bed.ringside()
         .wait_until(|gateway| gateway.problems().iter().any(|found| found.starts_with(&problem)));
