@@ -156,6 +156,12 @@ impl Daemon {
         std::mem::replace(&mut self.folder, Folder::none())
     }
 
+    /// Kills it, and starts the next one while the kernel may still take this one apart.
+    pub(crate) fn kill_and_start(mut self, start: impl FnOnce(Folder) -> Self) -> Self {
+        self.child.kill().unwrap();
+        start(std::mem::replace(&mut self.folder, Folder::none()))
+    }
+
     /// Asks it to end, and waits for that.
     pub(crate) fn stop(mut self) -> Folder {
         self.signal("TERM");

@@ -217,6 +217,22 @@ fn pins_that_are_damaged_are_made_anew() {
 }
 
 #[test]
+fn a_start_directly_after_a_kill_takes_the_fast_path_over() {
+    if !is_root() {
+        return;
+    }
+    let odd = Odd::new("at-once");
+    let start = |folder| odd.start(folder, Some(&odd.pins));
+    let mut daemon = start(Folder::new());
+    for _ in 0..5 {
+        daemon = daemon.kill_and_start(start);
+        daemon.ok(&["health"]);
+        assert!(daemon.log().contains("adopted=true"), "{}", daemon.log());
+    }
+    daemon.stop();
+}
+
+#[test]
 fn another_mode_holds_although_the_fast_path_went_on() {
     if !is_root() {
         return;

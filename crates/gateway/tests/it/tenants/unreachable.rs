@@ -23,6 +23,7 @@ const FAST: Kind = Kind::Ringside(Ringside {
 on! {
     fast = super::FAST => reports_wrong_encapsulation_until_it_is_corrected, reports_missing_tunnel_until_answers_stop,
         reports_what_routers_answer;
+    workers = crate::tenants::WORKERS => reports_what_routers_answer;
     generic = crate::tenants::GENERIC => reports_what_routers_answer;
 }
 
