@@ -99,8 +99,15 @@ pub(crate) fn describe(flow: &UdpFlow, size: u32) -> String {
     )
 }
 
-/// A whole packet of `size` bytes, as `port` can send it, with a payload of zeros, of `least` bytes at least.
-pub(crate) fn packet(flow: &UdpFlow, size: u32, least: usize, port: &Port, mtu: u32) -> Result<Vec<u8>> {
+/// Returns a packet of the size that an option gives, as `port` can send it, with a payload of
+/// zeros, of `least` bytes at least.
+pub(crate) fn packet(
+    flow: &UdpFlow,
+    (option, size): (&str, u32),
+    least: usize,
+    port: &Port,
+    mtu: u32,
+) -> Result<Vec<u8>> {
     let size = size as usize;
     let (in_mtu, in_frames) = (mtu as usize + ethernet::HEADER_LEN, port.queues()[0].packet_room());
     let room = in_mtu.min(in_frames);
@@ -122,8 +129,8 @@ pub(crate) fn packet(flow: &UdpFlow, size: u32, least: usize, port: &Port, mtu: 
             )
         };
         bad_value!(
-            "size {size}: a packet of this flow has {smallest} to {room} bytes, from the Ethernet header on, without \
-             FCS{limit}"
+            "{option} {size}: a packet of this flow has {smallest} to {room} bytes, from the Ethernet \
+             header on, without FCS{limit}"
         );
     }
     written(flow, size)
@@ -135,8 +142,8 @@ pub(crate) fn frame(flow: &UdpFlow, size: u32, interface: &Interface, mtu: u32) 
     let (smallest, room) = (flow.header_len().max(60), mtu as usize + ethernet::HEADER_LEN);
     if size < smallest || size > room {
         bad_value!(
-            "size {size}: a packet of this flow has {smallest} to {room} bytes, from the Ethernet header on, without FCS; the MTU \
-             of {interface} is {mtu}"
+            "--size {size}: a packet of this flow has {smallest} to {room} bytes, from the Ethernet \
+             header on, without FCS; the MTU of {interface} is {mtu}"
         );
     }
     written(flow, size)

@@ -82,7 +82,7 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
     let smallest = u32::try_from(flow.header_len() + least).expect("small");
     let size = args.size.unwrap_or(smallest);
     let link = session::link(&port)?;
-    let template = target::packet(&flow, size, least, &port, link.mtu)?;
+    let template = target::packet(&flow, ("--size", size), least, &port, link.mtu)?;
     // What it gives goes back at once.
     if port.queues_mut().next().is_none_or(|queue| queue.alloc().is_none()) {
         bad_value!(
@@ -121,8 +121,8 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
     if let Some(plan) = &under_load {
         output::note(plan.plan());
         if plan.loads_itself() {
-            let template = target::packet(&flow, args.load.load_size, HEADER_LEN, &port, link.mtu)
-                .map_err(|error| error.context("--load-size"))?;
+            let size = ("--load-size", args.load.load_size);
+            let template = target::packet(&flow, size, HEADER_LEN, &port, link.mtu)?;
             let queue = &port.queues()[0];
             pinger.load_with(|session| {
                 SelfLoad::new(flow, template, session, args.load.load_rate, queue, args.port.batch)

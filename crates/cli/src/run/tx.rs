@@ -50,7 +50,7 @@ pub(crate) fn run(args: &TxArgs) -> Result<()> {
             })
         },
     )?;
-    let mut packet = target::packet(&flow, args.size, 0, &port, session::link(&port)?.mtu)?;
+    let mut packet = target::packet(&flow, ("--size", args.size), 0, &port, session::link(&port)?.mtu)?;
     let asking = Asking::new(&args.ask, &flow, &mut packet)?;
     output::opened(args.run.verbose, port.report());
     output::note(target::describe(&flow, args.size));

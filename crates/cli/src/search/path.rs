@@ -210,7 +210,7 @@ impl Path {
     pub(super) fn packets(&self, mix: &Mix) -> Result<Vec<Vec<u8>>> {
         mix.sizes
             .iter()
-            .map(|&size| target::packet(&self.flow, size, self.least(), &self.near, self.mtu))
+            .map(|&size| target::packet(&self.flow, ("--sizes", size), self.least(), &self.near, self.mtu))
             .collect()
     }
 

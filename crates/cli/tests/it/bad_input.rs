@@ -41,7 +41,10 @@ fn an_interface_that_does_not_exist() {
         }
     }
     let message = run(&lab.a, "fwd {} --out nothere").bad();
-    assert!(message.contains("--out: no interface named 'nothere'"), "{message}");
+    assert!(
+        message.contains("--out (or --to): no interface named 'nothere'"),
+        "{message}"
+    );
     let message = run(&lab.a, "fwd {} --out {}").refused();
     assert!(message.contains("leave --out (or --to) out"), "{message}");
     assert_clean(&lab.a);
@@ -305,7 +308,7 @@ fn nonsense_values() {
         (format!("ping {{}} {to} --rate 0"), "0 sends nothing"),
         (
             format!("tx {{}} {to} --size 10"),
-            "size 10: a packet of this flow has 60 to 1514 bytes",
+            "--size 10: a packet of this flow has 60 to 1514 bytes",
         ),
         (format!("tx {{}} {to} --size 0"), "60 to 1514 bytes"),
         (format!("tx {{}} {to} --size 9000"), "60 to 1514 bytes"),

@@ -28,7 +28,7 @@ pub(super) fn open(args: &FwdArgs, interface: &Interface) -> Result<Ports> {
     if *name == args.port.interface {
         bad_value!("{name} is both interfaces: leave --out (or --to) out to send packets back there");
     }
-    let second = Interface::by_name(name).context("--out")?;
+    let second = Interface::by_name(name).context("--out (or --to)")?;
     let umem = match args.copy_between {
         true => Err("as --copy-between asks for".to_owned()),
         false => shared_umem(args, interface, &second)?,
