@@ -114,6 +114,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     pub(super) csv: Option<PathBuf>,
 
+    /// Print all figures, and what explains them
+    #[arg(short, long)]
+    pub(super) verbose: bool,
+
     #[command(flatten)]
     pub(super) output: OutputArgs,
 }

@@ -209,9 +209,12 @@ fn tell(args: &Args, document: &Document, path: &[String], is_lab: bool) -> Resu
         reference: args.reference,
         terminal,
     };
-    let text = table::render(document, &told);
+    let text = match args.verbose || args.output.json {
+        true => table::render(document, &told),
+        false => table::brief(document, &told),
+    };
     if args.output.json {
         output::note(text.trim_end());
     }
-    output::deliver(&args.output, document, &text)
+    output::deliver_run(&args.output, document, &text, !args.verbose)
 }

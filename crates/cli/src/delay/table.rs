@@ -9,8 +9,11 @@ use ringside_nic::host::CpuTimes;
 
 use super::reference;
 use super::series::{c_states_name, cell_name, core_name, wait_name};
-use crate::output::wrapped;
+use crate::output::brief::{entry, first_of};
+use crate::output::{wrapped, wrapped_to};
 use crate::system;
+
+const TITLE: &str = "Delay from the XDP program to the application's dequeue, µs";
 
 /// What is told beside the figures.
 pub(super) struct Told<'a> {
@@ -21,7 +24,62 @@ pub(super) struct Told<'a> {
     pub(super) terminal: bool,
 }
 
-/// Everything: the machine, the path, the table, and what to know about it.
+/// Renders the percentiles of each cell, on one screen.
+pub(super) fn brief(document: &Document, told: &Told<'_>) -> String {
+    let Outcome::Delay(result) = &document.result else {
+        return String::new();
+    };
+    let mut text = format!("{TITLE}\n");
+    for line in told.path {
+        text += &wrapped_to(80, line, "");
+    }
+    let mut grid = grid(told.terminal);
+    grid.set_header(["wait", "core", "C-states", "p50", "p99", "max", "samples"]);
+    for cell in result.cells.iter().filter(|cell| cell.unavailable.is_none()) {
+        let mut row = row(cell);
+        let shown = [0, 1, 2, 5, 7, 9, 11].map(|column| row.get(column).cloned());
+        row = shown.into_iter().flatten().collect();
+        grid.add_row(row);
+    }
+    align(&mut grid);
+    _ = writeln!(text, "{grid}");
+    for (cells, why) in not_available(result) {
+        let cells = if cells == 1 {
+            "1 cell".to_owned()
+        } else {
+            format!("{cells} cells")
+        };
+        text += &entry("not available", &format!("{cells}: {why}"));
+    }
+    let incomplete = result.cells.iter().filter(|cell| left_out(cell).is_some()).count();
+    if incomplete > 0 {
+        text += &entry("left out", &format!("packets or turns of {incomplete} cells"));
+    }
+    if told.reference {
+        text += &beside_reference(result, told.terminal);
+    }
+    text + &first_of("warning", &result.warnings)
+}
+
+/// Returns why cells were not available, each reason with the number of its cells.
+fn not_available(result: &DelayResult) -> Vec<(usize, &str)> {
+    let mut reasons: Vec<(usize, &str)> = Vec::new();
+    for why in result.cells.iter().filter_map(|cell| cell.unavailable.as_deref()) {
+        match reasons.iter_mut().find(|(_, other)| *other == why) {
+            Some((cells, _)) => *cells += 1,
+            None => reasons.push((1, why)),
+        }
+    }
+    reasons
+}
+
+fn beside_reference(result: &DelayResult, terminal: bool) -> String {
+    let mut grid = grid(terminal);
+    reference::fill(&mut grid, result);
+    format!("\nBeside the reference, ns: mean, and min - max below it\n{grid}\n")
+}
+
+/// Renders the machine, the path, the table, and what to know about it.
 pub(super) fn render(document: &Document, told: &Told<'_>) -> String {
     let Outcome::Delay(result) = &document.result else {
         return String::new();
@@ -31,7 +89,7 @@ pub(super) fn render(document: &Document, told: &Told<'_>) -> String {
     for line in told.path {
         text.push_str(&wrapped(line, ""));
     }
-    _ = write!(text, "\nDelay from the XDP program to the application's dequeue, µs\n");
+    _ = write!(text, "\n{TITLE}\n");
     _ = writeln!(text, "{}", figures(result, told.terminal));
     for cell in &result.cells {
         if let Some(reason) = &cell.unavailable {
@@ -45,12 +103,7 @@ pub(super) fn render(document: &Document, told: &Told<'_>) -> String {
         }
     }
     if told.reference {
-        let mut grid = grid(told.terminal);
-        reference::fill(&mut grid, result);
-        _ = write!(
-            text,
-            "\nBeside the reference, ns: mean, and min - max below it\n{grid}\n"
-        );
+        text.push_str(&beside_reference(result, told.terminal));
         text.push_str(&wrapped(reference::LEGEND, ""));
     }
     _ = write!(text, "\n{}", legend(result, told.is_lab));
@@ -106,10 +159,15 @@ fn figures(result: &DelayResult, terminal: bool) -> Grid {
     for cell in &result.cells {
         grid.add_row(row(cell));
     }
+    align(&mut grid);
+    grid
+}
+
+/// Aligns all columns behind the names of a cell.
+fn align(grid: &mut Grid) {
     for column in grid.column_iter_mut().skip(3) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    grid
 }
 
 fn row(cell: &DelayCell) -> Vec<Cell> {

@@ -76,6 +76,9 @@ pub(super) struct RunArgs {
     /// the same; --rounds, --turn and --only are those that it was begun with
     #[arg(long)]
     pub(super) resume: bool,
+    /// Print all figures, and what explains them
+    #[arg(short, long)]
+    pub(super) verbose: bool,
     #[command(flatten)]
     pub(super) output: OutputArgs,
 }

@@ -18,6 +18,7 @@
 mod args;
 mod bed;
 pub(crate) mod boot;
+mod brief;
 mod date;
 mod far_guests;
 mod file;
@@ -182,7 +183,10 @@ fn deliver(args: &RunArgs, path: &Path, document: &Document) -> Result<()> {
         true => std::io::stderr().is_terminal(),
         false => std::io::stdout().is_terminal(),
     };
-    let mut told = table::render(document, terminal);
+    let mut told = match args.verbose || args.output.json {
+        true => table::render(document, terminal),
+        false => brief::render(document, terminal),
+    };
     told += &format!(
         "\nResult: {}\nReport: {}\n",
         path.join(folder::RESULT).display(),
@@ -191,7 +195,7 @@ fn deliver(args: &RunArgs, path: &Path, document: &Document) -> Result<()> {
     if args.output.json {
         output::note(told.trim_end());
     }
-    output::deliver(&args.output, document, &told)
+    output::deliver_run(&args.output, document, &told, !args.verbose)
 }
 
 /// The result of a run that is through.

@@ -426,13 +426,18 @@ fn name(cell: &LabCell) -> String {
     )
 }
 
-fn matrix(result: &LabResult, terminal: bool) -> Grid {
+pub(super) fn grid(terminal: bool) -> Grid {
     let mut grid = Grid::new();
     grid.load_style(if terminal {
         presets::UTF8_FULL_CONDENSED
     } else {
         presets::ASCII_FULL_CONDENSED
     });
+    grid
+}
+
+fn matrix(result: &LabResult, terminal: bool) -> Grid {
+    let mut grid = grid(terminal);
     let base = format!("x {}", result.base);
     grid.set_header([
         "path", "time", "load", "min", "mean", "p50", "p99", "p99.9", "max", "stddev", "lost %", "x idle", &base,
@@ -446,7 +451,7 @@ fn matrix(result: &LabResult, terminal: bool) -> Grid {
     grid
 }
 
-fn row(cell: &LabCell) -> Vec<String> {
+pub(super) fn row(cell: &LabCell) -> Vec<String> {
     let times = cell.latency.corrected;
     let none = || "-".to_owned();
     let micros = |ns: Option<f64>| ns.map_or_else(none, |ns| units::digits(ns / 1e3));

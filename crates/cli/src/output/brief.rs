@@ -8,7 +8,7 @@ use ringside_measure::rate::Rates;
 use ringside_measure::schema::{Document, FarEnd, Interface, LatencyResult, Mode};
 use ringside_measure::schema::{Operation, QueueCounters, RunResult};
 
-use super::{Lines, checksums, count, cycle, departures, duration, known_to, ledger, link};
+use super::{Lines, checksums, count, cycle, departures, duration, known_to, ledger, link, wrapped_to};
 use super::{mode_name, packets, tail};
 
 /// Below this share of the rate that was asked for, the text says so.
@@ -177,6 +177,24 @@ fn asked(out: &mut Lines, result: &RunResult) {
                 rates.packets_pps * 100.0 / target
             ),
         );
+    }
+}
+
+/// Returns an entry of a short text: a label, and lines of 80 columns behind it.
+pub(crate) fn entry(label: &str, text: &str) -> String {
+    let lines = wrapped_to(80, text, &" ".repeat(15));
+    match label.len() {
+        ..=14 => format!("{label:<14} {}", lines.trim_start()),
+        _ => format!("{label}\n{lines}"),
+    }
+}
+
+/// Returns an entry of the first of some texts, with the number of the others; empty without any.
+pub(crate) fn first_of(label: &str, texts: &[String]) -> String {
+    match texts {
+        [] => String::new(),
+        [only] => entry(label, only),
+        [first, more @ ..] => entry(label, &format!("{first} (and {} more)", more.len())),
     }
 }
 

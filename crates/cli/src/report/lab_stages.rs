@@ -100,15 +100,11 @@ pub(crate) fn left_out(of: &LabStages) -> Option<String> {
     })
 }
 
-/// One line about a path: what took most.
-pub(crate) fn line(of: &LabStages) -> String {
-    let Some(traced) = &of.traced else {
-        let why = of.unavailable.as_deref().unwrap_or("nothing was traced");
-        return format!("{}: no stages: {why}", name(of));
-    };
-    let mut longest: Vec<&StageResult> = traced.stages.iter().filter(|stage| stage.part_ns > 0.0).collect();
-    longest.sort_by(|a, b| b.part_ns.total_cmp(&a.part_ns));
-    let told = longest.iter().take(MOST_TOLD).map(|stage| {
+/// Returns the stages that took longest, with their part of the whole.
+pub(crate) fn longest(traced: &TracedPath) -> String {
+    let mut stages: Vec<&StageResult> = traced.stages.iter().filter(|stage| stage.part_ns > 0.0).collect();
+    stages.sort_by(|a, b| b.part_ns.total_cmp(&a.part_ns));
+    let stages = stages.iter().take(MOST_TOLD).map(|stage| {
         let uncertain = stage.uncertainty_ns.map(|ns| format!(" ± {}", units::time(ns as f64)));
         format!(
             "{} {}{} ({:.0} %)",
@@ -118,7 +114,15 @@ pub(crate) fn line(of: &LabStages) -> String {
             stage.part_percent
         )
     });
-    let told: Vec<String> = told.collect();
+    stages.collect::<Vec<_>>().join(", ")
+}
+
+/// One line about a path: what took most.
+pub(crate) fn line(of: &LabStages) -> String {
+    let Some(traced) = &of.traced else {
+        let why = of.unavailable.as_deref().unwrap_or("nothing was traced");
+        return format!("{}: no stages: {why}", name(of));
+    };
     let left_out = match traced.incomplete_packets {
         0 => String::new(),
         incomplete => format!(", {incomplete} left out"),
@@ -131,7 +135,7 @@ pub(crate) fn line(of: &LabStages) -> String {
         direction(of),
         units::time(traced.whole.map_or(0.0, |whole| whole.mean_ns)),
         traced.traced_packets,
-        told.join(", ")
+        longest(traced)
     )
 }
 

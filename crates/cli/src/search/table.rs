@@ -7,7 +7,7 @@ use ringside_measure::latency::Summary;
 use ringside_measure::schema::{CapacityRecord, Document, FoundRate, LatencyKind, Outcome, SearchResult, SearchTable};
 
 use crate::output::brief::{far_end, header};
-use crate::output::{count, wrapped};
+use crate::output::{count, wrapped_to};
 use crate::system;
 
 /// Renders the rates that were found, and the times at parts of the first; with `verbose` those of
@@ -41,16 +41,21 @@ fn capacity_of(found: &CapacityRecord) -> String {
     let Some(most) = found.capacity_bps else {
         return "  no second was whole: nothing can be said about the capacity\n".to_owned();
     };
-    let mut out = format!(
-        "  capacity {} Mbit/s of IP packets in the best second (RFC 9097); {} of {} packets came, {} reordered, {} twice\n",
-        mbit(most),
-        count(found.received_packets as f64),
-        count(found.sent_packets as f64),
-        count(found.reordered_packets as f64),
-        count(found.duplicated_packets as f64)
+    let mut out = wrapped_to(
+        80,
+        &format!(
+            "capacity {} Mbit/s of IP packets in the best second (RFC 9097); {} of {} packets \
+             came, {} reordered, {} twice",
+            mbit(most),
+            count(found.received_packets as f64),
+            count(found.sent_packets as f64),
+            count(found.reordered_packets as f64),
+            count(found.duplicated_packets as f64)
+        ),
+        "  ",
     );
     let pieces: Vec<String> = found.pieces_bps.iter().map(|&bps| mbit(bps)).collect();
-    out += &wrapped(&format!("by seconds: {}", pieces.join(" ")), "  ");
+    out += &wrapped_to(80, &format!("by seconds: {}", pieces.join(" ")), "  ");
     if found.limited_by_sender {
         out += "  the sender did not get out all that it was to send: the path may have more\n";
     }
@@ -65,10 +70,14 @@ fn one(table: &SearchTable, result: &SearchResult, verbose: bool) -> String {
         table.trial_time_ns as f64 / 1e9
     );
     if table.repeated_trials != 0 {
-        _ = writeln!(
-            out,
-            "  {} of the trials repeated one that lost packets while other processes had the CPU",
-            count(table.repeated_trials as f64)
+        let repeated = count(table.repeated_trials as f64);
+        out += &wrapped_to(
+            80,
+            &format!(
+                "{repeated} of the trials repeated one that lost packets while other processes \
+                 had the CPU"
+            ),
+            "  ",
         );
     }
     if let Some(stability) = table.stability {
@@ -86,7 +95,7 @@ fn one(table: &SearchTable, result: &SearchResult, verbose: bool) -> String {
         out += &capacity_of(capacity);
     }
     if let Some(refused) = &table.refused {
-        out += &wrapped(refused, "  ");
+        out += &wrapped_to(80, refused, "  ");
         return out;
     }
     if !table.goals.is_empty() {
@@ -94,7 +103,7 @@ fn one(table: &SearchTable, result: &SearchResult, verbose: bool) -> String {
     }
     let timed = table.goals.iter().filter(|goal| !goal.latency.is_empty());
     for goal in timed.take(if verbose { usize::MAX } else { 1 }) {
-        out += &latency(goal, result.kind);
+        out += &latency(goal, result.kind, verbose);
     }
     if !table.curve.is_empty() {
         let mut grid = grid(["packets/s", "sent", "lost %"]);
@@ -113,18 +122,22 @@ fn one(table: &SearchTable, result: &SearchResult, verbose: bool) -> String {
         } else {
             ""
         };
-        _ = writeln!(
-            out,
-            "Longest burst without loss at {} packets/s: {:.0} packets on average, {} to {}{whole}; a buffer of {:.3} ms{}",
-            count(burst.rate_pps as f64),
-            burst.mean_packets,
-            burst.min_packets,
-            burst.max_packets,
-            burst.implied_buffer_ns / 1e6,
-            burst
-                .corrected_buffer_ns
-                .map(|ns| format!(", {:.3} ms less what is forwarded meanwhile (RFC 9004)", ns / 1e6))
-                .unwrap_or_default()
+        let corrected = burst
+            .corrected_buffer_ns
+            .map(|ns| format!(", {:.3} ms less what is forwarded meanwhile (RFC 9004)", ns / 1e6));
+        out += &wrapped_to(
+            80,
+            &format!(
+                "Longest burst without loss at {} packets/s: {:.0} packets on average, {} to \
+                 {}{whole}; a buffer of {:.3} ms{}",
+                count(burst.rate_pps as f64),
+                burst.mean_packets,
+                burst.min_packets,
+                burst.max_packets,
+                burst.implied_buffer_ns / 1e6,
+                corrected.unwrap_or_default()
+            ),
+            "",
         );
     }
     if let Some(soak) = &table.soak {
@@ -146,9 +159,8 @@ fn rates(table: &SearchTable, result: &SearchResult) -> String {
         "lost at most",
         "packets/s",
         "Gbit/s wire",
-        "highest that holds",
-        "lowest that does not",
-        "",
+        "highest that\nholds",
+        "lowest that\ndoes not",
     ]);
     let rate = |pps: Option<u64>, none: &str| pps.map_or_else(|| none.to_owned(), |pps| count(pps as f64));
     for goal in &table.goals {
@@ -159,10 +171,14 @@ fn rates(table: &SearchTable, result: &SearchResult) -> String {
                 .map_or_else(|| "-".to_owned(), |bps| format!("{:.3}", bps / 1e9)),
             rate(goal.lower_pps, "-"),
             rate(goal.upper_pps, "-"),
-            remark(goal, result),
         ]);
     }
-    format!("{}\n", aligned(grid))
+    let remarks = table.goals.iter().map(|goal| match remark(goal, result) {
+        none if none.is_empty() => none,
+        remark => wrapped_to(80, &format!("{} %: {remark}", goal.loss_percent), "  "),
+    });
+    let remarks: String = remarks.collect();
+    format!("{}\n{remarks}", aligned(grid))
 }
 
 fn remark(goal: &FoundRate, result: &SearchResult) -> String {
@@ -182,26 +198,21 @@ fn remark(goal: &FoundRate, result: &SearchResult) -> String {
     all.join("; ")
 }
 
-fn latency(goal: &FoundRate, kind: LatencyKind) -> String {
-    let mut grid = grid([
-        "% of the rate",
-        "packets/s",
-        "lost %",
-        "min",
-        "mean",
-        "p50",
-        "p90",
-        "p99",
-        "p99.9",
-        "max",
-    ]);
+/// Renders the times at parts of a rate; without `verbose` the median, the tail and the maximum.
+fn latency(goal: &FoundRate, kind: LatencyKind, verbose: bool) -> String {
+    let is_shown = |name: &str| verbose || ["p50", "p99", "max"].contains(&name);
+    let names = ["min", "mean", "p50", "p90", "p99", "p99.9", "max"];
+    let mut grid = grid(["% of the rate", "packets/s", "lost %"]);
+    let shown = names.into_iter().filter(|name| is_shown(name));
+    grid.set_header(["% of the rate", "packets/s", "lost %"].into_iter().chain(shown));
     for at in &goal.latency {
         let mut row = vec![
             format!("{}", at.percent),
             count(at.trial.load_pps as f64),
             format!("{:.3}", at.trial.loss_percent),
         ];
-        row.extend(times(at.corrected.as_ref()));
+        let times = names.into_iter().zip(times(at.corrected.as_ref()));
+        row.extend(times.filter(|(name, _)| is_shown(name)).map(|(_, time)| time));
         grid.add_row(row);
     }
     let which = match kind {
@@ -209,7 +220,7 @@ fn latency(goal: &FoundRate, kind: LatencyKind) -> String {
         LatencyKind::OneWay => "One-way times",
     };
     format!(
-        "{which} in µs, from the intended sending, at parts of the rate for {} % of loss\n{}\n",
+        "{which} in µs, from the intended sending, at parts of the rate for {} %\n{}\n",
         goal.loss_percent,
         aligned(grid)
     )

@@ -102,6 +102,9 @@ pub(super) struct RunArgs {
     /// Exit with an error if a class lands elsewhere
     #[arg(long)]
     pub(super) require_right: bool,
+    /// Print all figures, and what explains them
+    #[arg(short, long)]
+    pub(super) verbose: bool,
     #[command(flatten)]
     pub(super) output: OutputArgs,
 }

@@ -58,7 +58,7 @@ fn show(args: &ShowArgs, stop: &Stop) -> Result<()> {
     let watch = side.run(|| Watch::begin(&side.interface, &[], None))?;
     stop.sleep_until(Instant::now() + args.time);
     let result = side.run(|| watch.end(None, None, &mut []))?;
-    tell(&args.output, &side, None, result)
+    tell((&args.output, true), &side, None, result)
 }
 
 fn steer(args: &RunArgs, stop: &Stop) -> Result<()> {
@@ -91,7 +91,7 @@ fn steer(args: &RunArgs, stop: &Stop) -> Result<()> {
         .iter()
         .find(|sentence| !sentence.right)
         .map(|sentence| sentence.text.clone());
-    tell(&args.output, &to, from.as_ref(), result)?;
+    tell((&args.output, args.verbose), &to, from.as_ref(), result)?;
     drop(lab);
     match wrong.filter(|_| args.require_right) {
         Some(text) => bail!("--require-right: {text}"),
@@ -150,7 +150,7 @@ fn measure(
     Ok(result)
 }
 
-fn tell(args: &OutputArgs, to: &Side, from: Option<&Side>, result: SteerResult) -> Result<()> {
+fn tell((args, verbose): (&OutputArgs, bool), to: &Side, from: Option<&Side>, result: SteerResult) -> Result<()> {
     let record = |side: &Side| side.run(|| Ok(system::interface(&side.interface, &side.interface.state()?, None)));
     let records = [Some(to), from]
         .into_iter()
@@ -158,10 +158,11 @@ fn tell(args: &OutputArgs, to: &Side, from: Option<&Side>, result: SteerResult) 
         .map(record)
         .collect::<Result<_>>()?;
     let terminal = std::io::stdout().is_terminal();
-    let text = match args.json {
-        true => String::new(),
-        false => table::render(&result, terminal),
+    let text = match (args.json, verbose) {
+        (true, _) => String::new(),
+        (false, true) => table::render(&result, terminal),
+        (false, false) => table::brief(&result),
     };
     let document = system::document(records, Outcome::Steer(Box::new(result)));
-    output::deliver(args, &document, &text)
+    output::deliver_run(args, &document, &text, !verbose)
 }

@@ -7,13 +7,23 @@ use comfy_table::{CellAlignment, Table as Grid, presets};
 use ringside_measure::schema::{SteerLanding, SteerQueue, SteerResult};
 use ringside_nic::Knob;
 
-use crate::output::wrapped;
+use crate::output::{wrapped, wrapped_to};
 
-/// Everything.
-pub(super) fn render(result: &SteerResult, terminal: bool) -> String {
+/// Renders where each class of packets landed, in a sentence each.
+pub(super) fn brief(result: &SteerResult) -> String {
+    let sentences = result.sentences.iter();
+    let sentences = sentences.map(|sentence| {
+        let text = format!("{}: {}.", sentence.mark(), sentence.text);
+        wrapped_to(80, &text, "")
+    });
+    header(result) + &sentences.collect::<String>()
+}
+
+/// `eth0 (igb), 1.0 s, sent from eth1`
+fn header(result: &SteerResult) -> String {
     let driver = result.driver.as_deref().unwrap_or("no driver");
-    let mut text = format!(
-        "{} ({driver}), {:.1} s{}\n\n",
+    format!(
+        "{} ({driver}), {:.1} s{}\n",
         result.interface,
         result.elapsed_ns as f64 / 1e9,
         result
@@ -21,7 +31,12 @@ pub(super) fn render(result: &SteerResult, terminal: bool) -> String {
             .as_ref()
             .map(|from| format!(", sent from {from}"))
             .unwrap_or_default()
-    );
+    )
+}
+
+/// Renders all counts and settings.
+pub(super) fn render(result: &SteerResult, terminal: bool) -> String {
+    let mut text = header(result) + "\n";
     let mut grid = load(&queues(result), terminal);
     align(&mut grid, 2);
     _ = writeln!(text, "{grid}");

@@ -84,6 +84,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     pub(crate) write: Option<PathBuf>,
 
+    /// Print all figures, and what explains them
+    #[arg(short, long)]
+    pub(super) verbose: bool,
+
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }

@@ -4,6 +4,7 @@
 //! measure next and what it means is decided in [`ringside_measure::sweep`].
 
 mod args;
+mod brief;
 mod have;
 mod knob;
 mod result;
@@ -90,11 +91,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         crate::files::write(path, &result.best.config)
             .with_context(|| format!("writing the best configuration to {}", path.display()))?;
     }
-    let text = table::render(&document, &notes);
+    let text = match args.verbose || args.output.json {
+        true => table::render(&document, &notes),
+        false => brief::render(&document),
+    };
     if args.output.json {
         output::note(text.trim_end());
     }
-    output::deliver(&args.output, &document, &text)
+    output::deliver_run(&args.output, &document, &text, !args.verbose)
 }
 
 /// Takes turns.

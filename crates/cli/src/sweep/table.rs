@@ -108,7 +108,7 @@ pub(super) fn render(document: &Document, notes: &[String]) -> String {
     text
 }
 
-fn title(result: &SweepResult) -> String {
+pub(super) fn title(result: &SweepResult) -> String {
     let what = match result.figure_of.as_str() {
         "packets_pps" => "packets per second, more is better",
         "cpu_ns" => "CPU time per packet, less is better",
@@ -157,7 +157,7 @@ fn knobs(result: &SweepResult) -> Grid {
     right(grid, &[2])
 }
 
-fn proportion(level: &LevelResult) -> String {
+pub(super) fn proportion(level: &LevelResult) -> String {
     match (&level.ratio_to_base, level.verdict) {
         (_, None) => "base".to_owned(),
         (Some(ratio), _) => interval(ratio),
@@ -228,7 +228,7 @@ pub(crate) fn settings(settings: &std::collections::BTreeMap<String, String>, re
     levels.collect::<Vec<_>>().join(", ")
 }
 
-fn failed(result: &SweepResult) -> impl Iterator<Item = (String, &str)> {
+pub(super) fn failed(result: &SweepResult) -> impl Iterator<Item = (String, &str)> {
     let failed = result
         .configurations
         .iter()

@@ -81,6 +81,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", requires = "session", hide = true)]
     pub(super) events: Option<PathBuf>,
 
+    /// Print all figures, and what explains them
+    #[arg(short, long)]
+    pub(super) verbose: bool,
+
     #[command(flatten)]
     pub(super) output: OutputArgs,
 }

@@ -12,6 +12,7 @@
 mod across;
 mod args;
 mod board;
+mod brief;
 mod collect;
 mod ends;
 mod flight;
@@ -218,9 +219,12 @@ fn tell(args: &Args, document: &Document, description: &str) -> Result<()> {
     } else {
         std::io::stdout().is_terminal()
     };
-    let text = table::render(document, description, terminal);
+    let text = match args.verbose || args.output.json {
+        true => table::render(document, description, terminal),
+        false => brief::render(document, description),
+    };
     if args.output.json {
         output::note(text.trim_end());
     }
-    output::deliver(&args.output, document, &text)
+    output::deliver_run(&args.output, document, &text, !args.verbose)
 }

@@ -274,7 +274,7 @@ fn a_short_run_has_a_matrix_json_and_a_report() {
         "{}",
         list.out
     );
-    let through = run(&scratch, "run my.toml --into run --resume").good();
+    let through = run(&scratch, "run my.toml --into run --resume -v").good();
     assert!(
         through.err.contains("it is finished") && through.out.contains("x udp"),
         "{through:#?}"

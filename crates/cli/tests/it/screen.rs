@@ -4,6 +4,7 @@ use std::process;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
+use crate::common::live::Folder;
 use crate::common::{Done, Running, lab, row_with, run, start, start_receiver, wire, words};
 use ringside_netlab::End;
 use ringside_netlab::testing::{is_root, skip_unsupported};
@@ -287,6 +288,100 @@ fn all_figures_explain_missing_percentiles_once() {
     };
     assert_eq!(explained(" -v"), 1);
     assert_eq!(explained(""), 0, "it explains, and answers nothing");
+}
+
+/// Runs a command that measures on a test bed of its own. Asserts that its text is one screen with
+/// this answer, and that `-v` has the rest.
+fn check_screen(end: &End, line: &str, answer: &str, detail: &str) {
+    let done = run(end, line).good();
+    let lines = screen(&done);
+    assert!(lines.len() <= 24, "{line}: {} lines: {}", lines.len(), done.out);
+    for text in &lines {
+        assert!(text.chars().count() <= 80, "{line}: {text:?} is too wide: {}", done.out);
+    }
+    let details = "Details: -v; all figures: --json";
+    assert_eq!(done.out.lines().last(), Some(details), "{line}: {}", done.out);
+    assert!(done.out.contains(answer), "{line}: no {answer:?} in {}", done.out);
+    assert!(!done.out.contains(detail), "{line}: {detail:?} in {}", done.out);
+    let all = run(end, &format!("{line} -v")).good().out;
+    assert!(all.contains(detail), "{line} -v: no {detail:?} in {all}");
+    assert!(!all.contains(details), "{line} -v: {all}");
+}
+
+#[test]
+fn delays_print_percentiles_of_each_cell() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("screen-delay", 1);
+    let line = "delay --lab veth --samples 60 --rounds 1 --interval 400us";
+    check_screen(&lab.a, line, "\n| busy-poll | same ", "Both stamps are CLOCK_MONOTONIC");
+}
+
+#[test]
+fn traces_print_the_whole_way_and_its_longest_stages() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("screen-trace", 1);
+    let line = "trace --lab veth --no-cost -t 0.6";
+    check_screen(&lab.a, line, " longest: ", "Sum of the stages");
+}
+
+#[test]
+fn sweeps_print_the_best_and_each_knob() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("screen-sweep", 1);
+    let line = "sweep --for tx-rate --rounds 2 --confirm 1 --slot-ms 50 --knob batch=8,64 --lab veth";
+    check_screen(&lab.a, line, "\nbatch          ", "A knob's ratio is its figure");
+}
+
+#[test]
+fn steering_prints_where_each_class_landed() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("screen-steer", 1);
+    let line = "steer run --lab --xps 2=0 --send-cpu 0 --class udp:7000=2 -t 0.3";
+    check_screen(&lab.a, line, ": UDP port 7000: ", "Software interrupts to receive");
+}
+
+#[test]
+fn searches_print_rates_and_times() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("screen-search", 1);
+    let line = "search --lab veth --quick --trial 50ms --first-trial 20ms --sum 200ms \
+                --to-rate 20000 --exceed 90 --even-if-unstable --loss 5";
+    check_screen(&lab.a, line, "\nRound trips in µs, ", " p99.9 ");
+}
+
+#[test]
+fn labs_print_medians_and_tails() {
+    if !is_root() {
+        return;
+    }
+    let (lab, folder) = (lab("screen-lab", 1), Folder::new());
+    std::fs::create_dir_all(&folder.0).unwrap();
+    let command = |more: &str| {
+        let into = folder.0.join("run");
+        format!(
+            "lab run smoke --only udp --rounds 1 --turn 100ms --into {}{more}",
+            into.display()
+        )
+    };
+    let begun = run(&lab.a, &command("")).good();
+    assert!(begun.out.contains("\nReport: "), "{}", begun.out);
+    // The folder has the result; two runs have different ones.
+    check_screen(
+        &lab.a,
+        &command(" --resume"),
+        " x idle ",
+        "Times in µs, from the time at",
+    );
 }
 
 #[test]

@@ -151,7 +151,7 @@ fn what_others_send_is_counted() {
     let bed = Bed::new("steerlook");
     let end = &bed.lab.a;
     let socket = end.run(|| std::net::UdpSocket::bind("10.77.0.1:0").unwrap());
-    let running = bed.start("steer run {} --class udp:9 -t 1");
+    let running = bed.start("steer run {} --class udp:9 -t 1 -v");
     let ended = std::sync::atomic::AtomicBool::new(false);
     let done = std::thread::scope(|scope| {
         scope.spawn(|| {
