@@ -1,6 +1,6 @@
 //! A child of `fork()` has copies of all that its parent opened, and takes nothing away from it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -94,14 +94,20 @@ fn status_of(child: libc::pid_t) -> i32 {
 
 /// What another thread has locked when the process forks, the child never finds unlocked.
 fn reads_while_another_thread_does(reader: &StatsReader) {
-    let ends = AtomicBool::new(false);
+    let (ends, reads) = (AtomicBool::new(false), AtomicU32::new(0));
     thread::scope(|scope| {
         scope.spawn(|| {
             while !ends.load(Ordering::Relaxed) {
                 reader.stats().expect("answers");
+                reads.fetch_add(1, Ordering::Relaxed);
             }
         });
-        for _ in 0..20 {
+        let mut statuses = (0..200).map(|_| {
+            // It runs, and mostly has the lock.
+            let before = reads.load(Ordering::Relaxed);
+            while reads.load(Ordering::Relaxed) == before {
+                std::hint::spin_loop();
+            }
             // SAFETY: the child reads memory, and ends.
             match unsafe { libc::fork() } {
                 0 => {
@@ -111,10 +117,12 @@ fn reads_while_another_thread_does(reader: &StatsReader) {
                     // SAFETY: ends the child.
                     unsafe { libc::_exit(i32::from(!is_open)) }
                 }
-                child => assert_eq!(status_of(child), 0),
+                child => status_of(child),
             }
-        }
+        });
+        let failed = statuses.find(|status| *status != 0);
         ends.store(true, Ordering::Relaxed);
+        assert_eq!(failed, None, "the child waited for the other thread, or was wrong");
     });
 }
 
