@@ -5,6 +5,7 @@ use std::process::{Child, Command};
 
 use crate::common::{Done, Running, lab, run, start, start_receiver, unwrapped};
 use ringside_measure::validity::{Reason, Validity};
+use ringside_netlab::End;
 use ringside_netlab::testing::{expect, is_root, measured};
 
 const SEND: &str = "tx {} --to-mac 02:00:00:00:00:01 --rate 1000";
@@ -29,6 +30,15 @@ impl Drop for Hog {
     }
 }
 
+/// Runs the program, and again if it had no CPU for as long as its run or a connection's silence.
+fn sampled(end: &End, line: &str) -> Done {
+    measured(|| {
+        let done = run(end, line);
+        expect(done.status.success(), &done.err)?;
+        Ok(done)
+    })
+}
+
 /// Returns what was judged of a result, which has to be invalid because threads waited for a CPU.
 fn contention(done: &Done) -> Validity {
     let validity = done.document().validity.expect("judged");
@@ -44,7 +54,7 @@ fn a_result_of_a_busy_cpu_is_invalid() {
     }
     let lab = lab("valid-busy", 1);
     let _hogs = [(); 2].map(|()| Hog::start("0"));
-    let done = run(&lab.a, &format!("{SEND} -c 0 -t 500ms --wait spin")).good();
+    let done = sampled(&lab.a, &format!("{SEND} -c 0 -t 500ms --wait spin"));
     let text = unwrapped(&done.out);
     // The hypervisor may have taken some of it, too.
     for part in [
@@ -54,7 +64,7 @@ fn a_result_of_a_busy_cpu_is_invalid() {
     ] {
         assert!(text.contains(part), "{done:#?}");
     }
-    let done = run(&lab.a, &format!("{SEND} -c 0 -t 500ms --wait spin --json")).good();
+    let done = sampled(&lab.a, &format!("{SEND} -c 0 -t 500ms --wait spin --json"));
     let validity = contention(&done);
     assert!(validity.cpu_wait_percent > Some(4.0), "{validity:?}");
     let threads = done.result().cpu_stages.expect("read").threads;
@@ -97,7 +107,7 @@ fn results_of_both_ends_of_a_path_on_busy_cpus_are_invalid() {
         ("rx {}", format!("tx {{}} --to {to} --rate 1000")),
     ] {
         let far = start_receiver(&lab.b, &format!("{receiver} --wait spin --json"));
-        let near = run(&lab.a, &format!("{sender} -t 500ms --wait spin --json")).good();
+        let near = sampled(&lab.a, &format!("{sender} -t 500ms --wait spin --json"));
         for done in [near, far.interrupt().good()] {
             let validity = contention(&done);
             assert!(validity.cpu_wait_percent > Some(4.0), "{validity:?}");
@@ -150,20 +160,12 @@ fn a_client_reports_the_cpu_time_that_its_server_lost() {
     let server = start(&lab.b, "serve {} --insecure -c 0 --wait spin");
     server.wait_for("on TCP port");
     let line = format!("ping {} -c 1 --wait spin -t 500ms", lab.b.ipv4);
-    // A connection is lost where one of its ends has no CPU for seconds.
-    let client = |line: &str| {
-        measured(|| {
-            let done = run(&lab.a, line);
-            expect(done.status.success(), &done.err)?;
-            Ok(done)
-        })
-    };
-    let text = unwrapped(&client(&line).out);
+    let text = unwrapped(&sampled(&lab.a, &line).out);
     assert!(
         text.contains("at the far end other processes had the CPU for"),
         "{text}"
     );
-    let done = client(&format!("{line} --json"));
+    let done = sampled(&lab.a, &format!("{line} --json"));
     contention(&done);
     let far = done.document().far.expect("a far end");
     assert!(far.cpu_wait_percent > Some(4.0), "{far:#?}");
@@ -173,7 +175,7 @@ fn a_client_reports_the_cpu_time_that_its_server_lost() {
          --slot-ms 100 --json",
         lab.b.ipv4
     );
-    let validity = contention(&client(&line));
+    let validity = contention(&sampled(&lab.a, &line));
     assert!(validity.cpu_wait_percent > Some(4.0), "{validity:?}");
 }
 
