@@ -332,9 +332,11 @@ impl Conntrack {
         let slot = part.find(&key, hash).ok_or(Refused::Unrelated)?;
         let mut entry = part.entry(slot);
         let way = usize::from(from != entry.origin());
-        let may_be = quoted
-            .sequence
-            .is_none_or(|sequence| entry.tcp.may_have_sent(way, sequence));
+        // The fast path has sent on what nobody has followed here.
+        let may_be = entry.marks & HANDED_OVER != 0
+            || quoted
+                .sequence
+                .is_none_or(|sequence| entry.tcp.may_have_sent(way, sequence));
         if !may_be || self.has_ended(&entry, now) {
             return Err(Refused::Unrelated);
         }

@@ -1,6 +1,6 @@
 //! What both sides of a TCP connection have said, which the fast path goes on from.
 
-use super::bench::{CLIENT, SERVER, rule, udp};
+use super::bench::{CLIENT, SERVER, error_about, rule, udp};
 use super::tcp::{ACK, C, S, SYN, from_client, from_server, open};
 use super::*;
 use crate::conntrack::Said;
@@ -77,6 +77,25 @@ fn what_the_fast_path_has_seen_is_not_refused() {
         bench.pass(&from_client(flags, 5001, 7001, 10));
         assert_eq!(bench.firewall.conntrack().settle(id), None);
         bench.pass(&from_server(ACK, 7001, 5011, 10));
+    }
+}
+
+/// Its segments go by the fast path before its numbers settle, and a router says that one is too long.
+#[test]
+fn errors_about_segments_of_the_fast_path_pass() {
+    for settles in [false, true] {
+        let mut bench = open();
+        let sent = from_server(ACK, 1, 1, 500);
+        bench.refuse(&error_about(&sent), Refused::Unrelated);
+        let id = bench.judge(&from_client(ACK, 1, 1, 0)).unwrap().connection.unwrap();
+        let conntrack = bench.firewall.conntrack();
+        assert!(
+            conntrack
+                .hand_over_with_numbers(id)
+                .is_some_and(|(_, numbers)| numbers.is_some())
+        );
+        assert!(!settles || conntrack.settle(id).is_some());
+        bench.pass(&error_about(&sent));
     }
 }
 
