@@ -355,6 +355,12 @@ impl Tcp {
         }
     }
 
+    /// True if a segment answers a SYN on an open connection, so both sides may go on with other
+    /// numbers. It may acknowledge less than was sent with the SYN (RFC 7413).
+    pub(super) fn is_renumbered_by(&self, way: usize, segment: &Segment) -> bool {
+        way == 1 && self.marks & AGAIN != 0 && segment.flags.of_state() == Flags::SYN | Flags::ACK
+    }
+
     /// True if a SYN and ACK is that of the open connection once more, after its SYN has come late, too.
     fn is_late(&self, state: State, segment: &Segment) -> bool {
         state != State::SynReceived && self.marks & UNCHECKED == 0 && self.fits(1, segment)

@@ -178,6 +178,10 @@ impl Conntrack {
             return Some(Err(Refused::Damaged));
         }
         let handed_over = entry.marks & HANDED_OVER != 0;
+        let is_renumbered = match &ask.flow.upper {
+            Upper::Tcp(segment) => entry.tcp.is_renumbered_by(way, segment),
+            _ => false,
+        };
         let done = match seen {
             Seen::Fits(state) => {
                 let is_same = state == entry.state;
@@ -190,9 +194,10 @@ impl Conntrack {
                     _ => state.is_open(),
                 };
                 let id = ConnectionId::new(ask.stripe, slot, part.serial(slot));
+                // The fast path has not read what numbers a fragment has.
+                let is_followed = !ask.is_unfollowed() && !is_renumbered;
                 Ok(Passed {
-                    // The fast path has not read what numbers a fragment has.
-                    let_go: handed_over && (!established || ask.is_unfollowed()),
+                    let_go: handed_over && (!established || !is_followed),
                     ..ask.passed(Some(id), established)
                 })
             }

@@ -1,7 +1,6 @@
-//! Connections against a table that is too slow for anything else: a list, TCP in numbers that do not wrap, and limits. Rules are in
-//! `model.rs`; here everything is allowed.
-//!
-//! Who has to make room is not told in advance but looked at afterwards: it has to be one of those that may.
+//! Compares connections with a slow table: a list, TCP in numbers that do not wrap, and limits.
+//! Everything is allowed here; `model.rs` has rules. Who makes room is not predicted: it has to be
+//! one of those that may go.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -157,9 +156,10 @@ impl Reference {
         known.is_handed &= is_open || state == State::ResetSeen;
         self.all.insert(name, known);
         let established = is_open || known.is_handed;
+        let is_renumbered = known.tcp.is_some_and(|tcp| tcp.is_renumbered(turn, said));
         Ok(Goes {
             established,
-            let_go: was_handed && !established,
+            let_go: was_handed && (!established || is_renumbered),
         })
     }
 

@@ -1,7 +1,7 @@
 //! What both sides of a TCP connection have said, which the fast path goes on from.
 
 use super::bench::{CLIENT, SERVER, error_about, rule, udp};
-use super::tcp::{ACK, C, S, SYN, from_client, from_server, open};
+use super::tcp::{ACK, C, S, SYN, SYN_ACK, from_client, from_server, open};
 use super::*;
 use crate::conntrack::Said;
 
@@ -96,6 +96,27 @@ fn errors_about_segments_of_the_fast_path_pass() {
         );
         assert!(!settles || conntrack.settle(id).is_some());
         bench.pass(&error_about(&sent));
+    }
+}
+
+/// The server has lost the connection, takes the SYN of another one without its data (RFC 7413),
+/// and both go on with other numbers than the fast path has.
+#[test]
+fn an_answer_to_a_syn_takes_a_connection_from_the_fast_path() {
+    let lets_go = |bench: &mut Bench, flow: &Flow| bench.judge(flow).unwrap().let_go;
+    for acknowledged in [5001, 5501] {
+        let mut bench = open();
+        let id = bench.judge(&from_client(ACK, 1, 1, 10)).unwrap().connection.unwrap();
+        assert!(bench.firewall.conntrack().hand_over_with_numbers(id).is_some());
+        assert!(bench.firewall.conntrack().settle(id).is_some());
+        let answer = from_server(SYN_ACK, 9000, acknowledged, 0);
+        assert!(!lets_go(&mut bench, &answer), "nobody has asked");
+        assert!(
+            !lets_go(&mut bench, &from_client(SYN, 5000, 0, 500)),
+            "it is not answered"
+        );
+        assert!(lets_go(&mut bench, &answer), "{acknowledged}");
+        bench.pass(&from_client(ACK, acknowledged, 9001, 500));
     }
 }
 

@@ -276,6 +276,11 @@ impl Tcp {
         Becomes::Passes
     }
 
+    /// True if a segment answers a SYN on an open connection.
+    pub(super) fn is_renumbered(&self, way: usize, said: &Said) -> bool {
+        way == 1 && said.flags == Flags::SYN | Flags::ACK && self.again.is_some()
+    }
+
     /// The four bounds, of two that have both said something.
     fn fits(&self, way: usize, said: &Said) -> bool {
         let (side, other) = (&self.sides[way], &self.sides[1 - way]);
