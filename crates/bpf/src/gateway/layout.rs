@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::{NonZeroU16, NonZeroU32};
 
 /// Counted up with each change of what is here: `GATEWAY_LAYOUT`.
-pub(super) const LAYOUT: u32 = 15;
+pub(super) const LAYOUT: u32 = 16;
 
 /// What there can be of each in the settings.
 pub(super) const MOST_PORTS: usize = 16;
@@ -232,8 +232,13 @@ pub enum Amendment {
         /// [`CachedConnection::idle_ms`].
         idle_ms: u32,
     },
-    /// Both ends have said this, too.
-    Merge([TcpSide; 2]),
+    /// Both ends have said this, too, since the connection was put.
+    Merge {
+        /// [`TcpNumbers::sides`] as they were put.
+        from: [TcpSide; 2],
+        /// As they are for workers.
+        to: [TcpSide; 2],
+    },
     /// From now on segments that are ahead are dropped. If some were, and what they said is not
     /// within the numbers by now, these are forgotten.
     Settle,
@@ -242,7 +247,7 @@ pub enum Amendment {
 }
 
 impl Amendment {
-    const LEN: usize = 112;
+    const LEN: usize = 128;
 
     /// Returns what the program is run on.
     pub(super) fn bytes(self, key: &ConnectionKey, name: u64) -> Vec<u8> {
@@ -250,7 +255,7 @@ impl Amendment {
         key.write(&mut bytes);
         let flags: u32 = match self {
             Self::Renew { .. } => 1,
-            Self::Merge(_) => 2,
+            Self::Merge { .. } => 2,
             Self::Settle => 4,
             Self::Forget => 8,
         };
@@ -268,12 +273,13 @@ impl Amendment {
                 bytes.extend(name.to_ne_bytes());
                 bytes.extend(idle_ms.to_ne_bytes());
             }
-            Self::Merge(sides) => {
+            Self::Merge { from, to } => {
                 bytes.extend([0; 28]);
-                for side in sides {
-                    bytes.extend(side.end.to_ne_bytes());
-                    bytes.extend(side.limit.to_ne_bytes());
-                    bytes.extend(side.window.to_ne_bytes());
+                for (from, to) in from.iter().zip(to) {
+                    for number in [from.end, from.limit, to.end, to.limit] {
+                        bytes.extend(number.to_ne_bytes());
+                    }
+                    bytes.extend(to.window.to_ne_bytes());
                     bytes.extend([0; 2]);
                 }
             }

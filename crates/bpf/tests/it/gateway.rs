@@ -12,6 +12,7 @@ mod losses;
 mod pinned;
 mod reasons;
 mod rules;
+mod settling;
 mod sizes;
 mod tables;
 mod verifier;

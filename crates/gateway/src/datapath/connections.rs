@@ -182,9 +182,14 @@ impl Handed {
             settled: false,
             sides: sides(said, from_higher),
         });
-        if numbers.is_some() {
-            self.settling
-                .follow(worker::now() + SETTLED, Followed { key, id, from_higher });
+        if let Some(said) = said {
+            let followed = Followed {
+                key,
+                id,
+                from_higher,
+                said,
+            };
+            self.settling.follow(worker::now() + SETTLED, followed);
         }
         let value = CachedConnection {
             generation: epoch,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use ringside_bpf::gateway::{Sizes, TcpSide};
-use ringside_gateway_core::conntrack::Limits;
+use ringside_gateway_core::conntrack::{Limits, Said};
 use ringside_netlab::testing::{MemoryGroup, is_root, join_group, skip_unsupported, wait_until};
 
 use super::super::settling::{MAX_SETTLED, MAX_UNSETTLED};
@@ -264,7 +264,7 @@ fn brief_connections_that_are_quiet_make_room_for_others() {
 
 /// The fast path has numbers of these connections, which have not settled, and workers know none.
 fn put_unsettled(bed: &Bed, ports: std::ops::RangeInclusive<u16>) -> Vec<Followed> {
-    let side = TcpSide {
+    let said = Said {
         end: 1,
         limit: 2,
         window: 3,
@@ -282,12 +282,17 @@ fn put_unsettled(bed: &Bed, ports: std::ops::RangeInclusive<u16>) -> Vec<Followe
             numbers: Some(TcpNumbers {
                 since: EPOCH,
                 settled: false,
-                sides: [side; 2],
+                sides: sides([said; 2], from_higher),
             }),
             name: id.to_bits(),
         };
         assert_eq!(bed.program.connections().put(&[(key, value)]).unwrap(), 1);
-        Followed { key, id, from_higher }
+        Followed {
+            key,
+            id,
+            from_higher,
+            said: [said; 2],
+        }
     };
     ports.map(put).collect()
 }

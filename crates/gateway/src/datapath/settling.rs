@@ -14,7 +14,7 @@ use ringside_gateway_core::conntrack::{ConnectionId, Conntrack, Said};
 
 /// Nanoseconds after which no worker has a packet any more that came before its connection was put.
 pub(super) const SETTLED: u64 = 1_000_000_000;
-/// Connections whose numbers may be about to settle at once. They need 7 MiB.
+/// Connections whose numbers may be about to settle at once. They need 9 MiB.
 pub(super) const MAX_UNSETTLED: usize = 1 << 16;
 /// Connections whose numbers settle at a time, which takes some milliseconds: others want the cache
 /// as well.
@@ -30,6 +30,8 @@ pub(super) struct Followed {
     pub(super) id: ConnectionId,
     /// Its first packet came from the higher end of its key.
     pub(super) from_higher: bool,
+    /// What both sides had said when it was handed over.
+    pub(super) said: [Said; 2],
 }
 
 /// Connections that were handed over with numbers which are about to settle.
@@ -87,10 +89,11 @@ impl Settling {
         while left > 0
             && let Some((due, connection)) = first_due(&self.followed, now)
         {
-            let Followed { id, from_higher, .. } = connection;
+            let id = connection.id;
             if self.due.get(&id) == Some(&due) {
                 if let Some(said) = conntrack.settle(id) {
-                    amend(&connection, Amendment::Merge(sides(said, from_higher)))?;
+                    let [from, to] = [connection.said, said].map(|said| sides(said, connection.from_higher));
+                    amend(&connection, Amendment::Merge { from, to })?;
                     let due = now + IN_FORCE;
                     self.due.insert(id, due);
                     self.merged.push_back((due, connection));

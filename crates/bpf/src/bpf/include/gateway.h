@@ -10,7 +10,7 @@
 
 #include "parse.h"
 
-#define GATEWAY_LAYOUT 15
+#define GATEWAY_LAYOUT 16
 
 #define MOST_PORTS 16
 #define MOST_ADDRESSES 16
@@ -178,6 +178,8 @@ struct amendment {
 	__u64 new_name;
 	__u32 idle_ms;
 	struct {
+		__u32 from_end; /* as it was put */
+		__u32 from_limit;
 		__u32 end;
 		__u32 limit;
 		__u16 window;
@@ -188,7 +190,7 @@ struct amendment {
 
 enum amendment_flags {
 	RENEW = 1,  /* `generation`, `seen`, `new_name` and `idle_ms` */
-	MERGE = 2,  /* `sides`: what workers have followed */
+	MERGE = 2,  /* `sides`: what workers have followed since the connection was put */
 	SETTLE = 4, /* after MERGE: UNSETTLED ends */
 	FORGET = 8, /* NUMBERED ends */
 };

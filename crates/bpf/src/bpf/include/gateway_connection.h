@@ -95,8 +95,6 @@ static __always_inline void forget_numbers(struct connection *connection)
 /* The least that acknowledgments may lag behind, and what segments of workers may be ahead. */
 #define LEAST_LAG 66000
 #define UNSEEN (1 << 28)
-/* How far a worker's bounds may be ahead: of segments that are UNSEEN, by the largest window. */
-#define MAX_AHEAD (UNSEEN + (1u << 30))
 /* In ns: packets of a connection that had none for longer may not have come here. */
 #define GAP 30000000000ll
 
@@ -149,10 +147,16 @@ static __always_inline int note_segment(const struct connection *connection, str
 	return 1;
 }
 
-/* Is a bound neither up to MAX_AHEAD ahead of another nor as far behind? */
-static __always_inline int is_far(__u32 bound, __u32 other)
+/*
+ * Moves a bound up to the one of workers, if they have moved it further since it was put. Numbers
+ * wrap: by themselves they do not say which of two bounds is ahead if one has moved by more than
+ * 2 GiB since.
+ */
+static __always_inline void merge(const struct connection *connection, __u64 name, __u32 *bound,
+				  __u32 from, __u32 to)
 {
-	return other - bound + MAX_AHEAD > 2 * MAX_AHEAD;
+	if (*(volatile __u32 *)bound - from < to - from)
+		move_up(connection, name, bound, to);
 }
 
 /* The window that `window_seen` stands for, if that is larger. */
@@ -193,15 +197,10 @@ static __always_inline int amend(const struct amendment *wanted)
 #pragma unroll
 		for (int i = 0; i < 2; i++) {
 			struct tcp_side *side = &connection->sides[i];
-			__u32 end = wanted->sides[i].end, limit = wanted->sides[i].limit;
-
-			/* So far apart nobody knows which of the two is ahead. */
-			if (is_far(side->end, end) || is_far(side->limit, limit)) {
-				forget_numbers(connection);
-				return 1;
-			}
-			move_up(connection, wanted->name, &side->end, end);
-			move_up(connection, wanted->name, &side->limit, limit);
+			merge(connection, wanted->name, &side->end, wanted->sides[i].from_end,
+			      wanted->sides[i].end);
+			merge(connection, wanted->name, &side->limit, wanted->sides[i].from_limit,
+			      wanted->sides[i].limit);
 			if (side->window < wanted->sides[i].window)
 				side->window = wanted->sides[i].window;
 		}

@@ -145,8 +145,8 @@ mod inside {
         let (key, _) = ConnectionKey::new(5, 6, first, second);
         let put = program.connections().put(&[(key, connection)]);
         assert_eq!(put.expect("taken"), 1);
-        let later = numbers(false, 10).sides;
-        for wanted in [Amendment::Merge(later), Amendment::Settle] {
+        let [from, to] = [1, 10].map(|end| numbers(false, end).sides);
+        for wanted in [Amendment::Merge { from, to }, Amendment::Settle] {
             assert!(program.amend(&key, 1, wanted).expect("runs"));
         }
         let found = program.connections().find(&key).expect("read").expect("there");
