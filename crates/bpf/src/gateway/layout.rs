@@ -479,7 +479,8 @@ impl Entry for CachedConnection {
         bytes.extend(self.numbers.map_or(0, |numbers| numbers.since).to_ne_bytes());
         for number in 0..2 {
             let side = self.numbers.map(|numbers| numbers.sides[number]);
-            bytes.extend(side.map_or([0; TcpSide::LEN], TcpSide::bytes));
+            let fitted = self.numbers.is_some_and(|numbers| numbers.settled).then_some(self.seen);
+            bytes.extend(side.map_or([0; TcpSide::LEN], |side| side.bytes(fitted)));
         }
     }
 
@@ -507,12 +508,14 @@ impl Entry for CachedConnection {
 impl TcpSide {
     const LEN: usize = 20;
 
-    /// Nothing was ahead yet.
-    fn bytes(self) -> [u8; Self::LEN] {
+    /// Returns the side as the program has it: before its numbers settle, when nothing was ahead
+    /// yet, or with the time of its last segment in nanoseconds.
+    fn bytes(self, fitted: Option<u64>) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
-        for at in [0, 8] {
-            bytes[at..at + 4].copy_from_slice(&self.end.to_ne_bytes());
-            bytes[at + 4..at + 8].copy_from_slice(&self.limit.to_ne_bytes());
+        let [.., a, b, c, d] = fitted.map_or(self.limit.into(), |fitted| fitted >> 30).to_be_bytes();
+        let numbers = [self.end, self.limit, self.end, u32::from_be_bytes([a, b, c, d])];
+        for (at, number) in (0..).step_by(4).zip(numbers) {
+            bytes[at..at + 4].copy_from_slice(&number.to_ne_bytes());
         }
         bytes[16..18].copy_from_slice(&self.window.to_ne_bytes());
         bytes[18] = self.scale;

@@ -473,10 +473,28 @@ mod imp {
             pub end: u32,
             pub limit: u32,
             pub end_seen: u32,
-            pub limit_seen: u32,
+            pub __anon_tcp_side_1: __anon_tcp_side_1,
             pub window: u16,
             pub scale: u8,
             pub window_seen: u8,
+        }
+        #[derive(Copy, Clone)]
+        #[repr(C)]
+        pub union __anon_tcp_side_1 {
+            pub limit_seen: u32,
+            pub fitted: u32,
+        }
+        impl std::fmt::Debug for __anon_tcp_side_1 {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "(???)")
+            }
+        }
+        impl Default for __anon_tcp_side_1 {
+            fn default() -> Self {
+                Self {
+                    limit_seen: u32::default(),
+                }
+            }
         }
         #[derive(Debug, Copy, Clone)]
         #[repr(C)]

@@ -5,19 +5,20 @@
 //! does the same in `nf_conntrack_proto_tcp.c`):
 //!
 //! ```text
-//!   sequence        ≤ what R has offered to take + 1                           S.limit + 1
-//!   sequence + len  ≥ what S has sent − the largest window of R − 2            S.end − R.window − 2
-//!   acknowledgment  ≤ what R has sent                                          R.end
+//!   sequence        ≤ what R has offered to take + 1                   S.limit + 1
+//!   sequence + len  ≥ what S has sent − the largest window of R − 2    S.sent() − R.window − 2
+//!   acknowledgment  ≤ what R has sent                                  R.end
 //!   acknowledgment  ≥ what R has sent − twice the largest window of S − 2 (66000 if less)
 //! ```
 //! R takes acknowledgments that are up to the largest window of S before what S has acknowledged
 //! last (RFC 5961 §5.2), and can have sent one window more than that. An acknowledgment that others
 //! have overtaken is that old: they acknowledge what filled a gap, and R has sent on.
 //!
-//! What S has sent counts up to one byte behind what R has offered to take, which is how a closed
-//! window is probed; some send the next segments from there. So a forged segment in the window does
-//! not move the bounds so far that a right one does not fit any more. Several can: each moves what
-//! the next one may say.
+//! S may begin a segment one byte behind what R has offered to take: so a closed window is probed.
+//! R may have offered more than was seen here, so R may acknowledge all of the segment. As a
+//! lower bound it counts up to that byte only ([`Side::sent`]). So a forged segment in the window
+//! does not move the bounds so far that a right one does not fit any more. Several can: each moves
+//! what the next one may say.
 //!
 //! Resets and SYNs on an open connection are what RFC 5961 makes of them: a reset ends the connection if it has exactly the
 //! number that its receiver expects; another one in the window passes, and its receiver asks back. A SYN of who opened the
@@ -141,6 +142,13 @@ impl Side {
     /// The largest window it has offered, in bytes; at the most 2^30, so that differences keep their sign.
     fn bytes(&self) -> u32 {
         u32::from(self.window.max(1)) << self.scale
+    }
+
+    /// Returns one behind the last number that it has sent, for lower bounds: at most one behind
+    /// what the other side has offered to take.
+    fn sent(&self) -> u32 {
+        let most = self.limit.wrapping_add(1);
+        if before(most, self.end) { most } else { self.end }
     }
 
     /// Returns how far behind what the other side has sent segments may be that are on their way.
@@ -281,9 +289,9 @@ impl Tcp {
     /// True if the number that an ICMP error quotes, of a segment of this side, can be one that is on its way.
     pub(super) fn may_have_sent(&self, way: usize, sequence: u32) -> bool {
         let (side, other) = (&self.sides[way], &self.sides[1 - way]);
-        let lag = other.lag();
-        self.marks & UNCHECKED != 0
-            || side.has(SENT_SYN) && !before(sequence, side.end.wrapping_sub(lag)) && before(sequence, side.end)
+        let first = side.sent().wrapping_sub(other.lag());
+        let may_be = side.has(SENT_SYN) && !before(sequence, first) && before(sequence, side.end);
+        may_be || self.marks & UNCHECKED != 0
     }
 
     /// Takes in a segment; `way` is 0 if it comes from who opened the connection. Only one that fits changes anything.
@@ -384,7 +392,7 @@ impl Tcp {
             (State::SynSent, _) => Seen::OutOfWindow,
             _ if within(
                 segment.sequence,
-                side.end.wrapping_sub(other.bytes() + 1),
+                side.sent().wrapping_sub(other.bytes() + 1),
                 side.limit.wrapping_add(1),
             ) =>
             {
@@ -417,13 +425,7 @@ impl Tcp {
         self.note_ack(way, segment);
         if self.marks & UNCHECKED == 0 {
             let side = &mut self.sides[way];
-            let most = side.limit.wrapping_add(1);
-            let end = if before(most, segment.end()) {
-                most
-            } else {
-                segment.end()
-            };
-            side.end = later(side.end, end);
+            side.end = later(side.end, segment.end());
             side.window = side.window.max(segment.window);
         }
         self.note_fin(way, segment);
@@ -432,13 +434,14 @@ impl Tcp {
 
     fn fits(&self, way: usize, segment: &Segment) -> bool {
         let (side, other) = (&self.sides[way], &self.sides[1 - way]);
+        let oldest = other.sent().wrapping_sub(side.acknowledgment_lag());
         self.marks & UNCHECKED != 0
             // A refused one has but one side's numbers.
             || side.has(SENT_SYN)
                 && other.has(SENT_SYN)
                 && !before(side.limit.wrapping_add(1), segment.sequence)
-                && !before(segment.end(), side.end.wrapping_sub(other.bytes() + 2))
-                && within(segment.acknowledgment, other.end.wrapping_sub(side.acknowledgment_lag()), other.end)
+                && !before(segment.end(), side.sent().wrapping_sub(other.bytes() + 2))
+                && within(segment.acknowledgment, oldest, other.end)
     }
 
     /// The second SYN.

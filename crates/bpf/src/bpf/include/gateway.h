@@ -147,7 +147,15 @@ struct tcp_side {
 	__u32 limit;  /* the last number that the other end has offered to take, and one more */
 	/* While UNSETTLED the same with segments that were ahead of `end` and `limit` of either side. */
 	__u32 end_seen;
-	__u32 limit_seen;
+	union {
+		__u32 limit_seen;
+		/*
+		 * Later: when the last segment of this end fit, in units of 2^30 ns. A packet that
+		 * came before may still write `limit_seen`: what does not fit may then end the
+		 * check.
+		 */
+		__u32 fitted;
+	};
 	__u16 window; /* the largest that it has offered, not shifted */
 	__u8 scale;   /* the shift of its windows */
 	/* As `end_seen`: the largest window, in units of 256 and rounded up to 255; 0: none. */

@@ -95,8 +95,29 @@ static __always_inline void forget_numbers(struct connection *connection)
 /* The least that acknowledgments may lag behind, and what segments of workers may be ahead. */
 #define LEAST_LAG 66000
 #define UNSEEN (1 << 28)
-/* In ns: packets of a connection that had none for longer may not have come here. */
-#define GAP 30000000000ll
+/* Of ns in the unit of `fitted`. */
+#define FITTED_SHIFT 30
+/*
+ * In that unit, 30 s: segments of an end of which none has fit for longer may not have come here.
+ * Another CPU may be one ahead.
+ */
+#define GAP 28
+
+static __always_inline int is_in_gap(const struct tcp_side *side, __u32 now)
+{
+	return now + 1 - side->fitted > GAP + 1;
+}
+
+/*
+ * What one has sent, as a lower bound: up to one more than was offered, which is how a closed window
+ * is probed.
+ */
+static __always_inline __u32 sent_by(const struct tcp_side *side)
+{
+	__u32 most = side->limit + 1;
+
+	return is_before(most, side->end) ? most : side->end;
+}
 
 /*
  * Does a segment fit what both ends have said? What it says is noted then. As Tcp::fits() and
@@ -105,7 +126,7 @@ static __always_inline void forget_numbers(struct connection *connection)
  */
 static __always_inline int note_segment(const struct connection *connection, struct tcp_side *side,
 					struct tcp_side *other, const struct tcphdr *tcp,
-					__u32 length, int is_settled)
+					__u32 length, int is_settled, __u32 now)
 {
 	__u64 name = *(volatile __u64 *)&connection->name;
 	__u32 sequence = bpf_ntohl(tcp->seq), acknowledgment = bpf_ntohl(tcp->ack_seq);
@@ -116,17 +137,16 @@ static __always_inline int note_segment(const struct connection *connection, str
 	__u32 lag = 2 * own;
 	__u16 window = bpf_ntohs(tcp->window);
 	__u32 offered = acknowledgment + ((__u32)window << (side->scale & 15));
-	/* One more than was offered, which is how a closed window is probed. */
 	__u32 limit = side->limit + 1;
 
 	if (is_before(is_settled ? limit : side->limit + UNSEEN, sequence) ||
-	    is_before(end, side->end - others - 1))
+	    is_before(end, sent_by(side) - others - 1))
 		return 0;
 	/* A reset ends what its sender knows nothing of: nobody's numbers follow from it. */
 	if (tcp->rst)
 		return 1;
 	if (is_before(is_settled ? other->end : other->end + UNSEEN, acknowledgment) ||
-	    is_before(acknowledgment, other->end - (lag > LEAST_LAG ? lag : LEAST_LAG)))
+	    is_before(acknowledgment, sent_by(other) - (lag > LEAST_LAG ? lag : LEAST_LAG)))
 		return 0;
 	if (!is_settled) {
 		move_up(connection, name, &side->end_seen, end);
@@ -142,8 +162,10 @@ static __always_inline int note_segment(const struct connection *connection, str
 	}
 	if (side->window < window)
 		side->window = window;
-	move_up(connection, name, &side->end, is_before(limit, end) ? limit : end);
+	move_up(connection, name, &side->end, end);
 	move_up(connection, name, &other->limit, offered);
+	if (is_settled && side->fitted != now)
+		side->fitted = now;
 	return 1;
 }
 
@@ -213,6 +235,7 @@ static __always_inline int amend(const struct amendment *wanted)
 			move_up(connection, wanted->name, &high->limit, high->limit_seen);
 			widen(low);
 			widen(high);
+			low->fitted = high->fitted = bpf_ktime_get_coarse_ns() >> FITTED_SHIFT;
 			__sync_fetch_and_and(&connection->flags, ~UNSETTLED);
 		}
 	}
@@ -322,6 +345,7 @@ __noinline int is_established(struct xdp_md *ctx, const struct config *config,
 	    connection->numbered >= policy->followed_since) {
 		struct tcp_side *side = &connection->sides[0], *other = &connection->sides[1];
 		int is_settled = !(connection->flags & UNSETTLED);
+		__u32 coarse = now >> FITTED_SHIFT;
 
 		/* What refuses a SYN of somebody who knows nothing of the connection. */
 		if (tcp->rst && tcp->ack && !tcp->seq)
@@ -330,11 +354,11 @@ __noinline int is_established(struct xdp_md *ctx, const struct config *config,
 			side = &connection->sides[1];
 			other = &connection->sides[0];
 		}
-		if (!note_segment(connection, side, other, tcp, upper->length, is_settled)) {
+		if (!note_segment(connection, side, other, tcp, upper->length, is_settled, coarse)) {
 			/* Of one that is over these may be the ports of another by now. */
 			if (is_over)
 				return UNKNOWN;
-			if (is_settled && (__s64)(now - connection->seen) <= GAP)
+			if (is_settled && !is_in_gap(side, coarse))
 				return OUT_OF_WINDOW;
 			forget_numbers(connection);
 		}

@@ -293,6 +293,27 @@ fn an_acknowledgment_that_others_have_overtaken_fits() {
     });
 }
 
+/// The other end may have offered more by packets that did not pass here.
+#[test]
+fn what_reaches_beyond_the_window_may_be_acknowledged() {
+    with_rules(|bed| {
+        put(&bed, false, Some(numbers(true)));
+        let mut sent = OFFERED[1];
+        for _ in 0..3 {
+            let last = Said {
+                payload: 1448,
+                ..ahead(0, sent, 0)
+            };
+            sent += 1448;
+            assert!(!is_dropped(&bed, &last), "it begins within the window");
+            assert!(is_dropped(&bed, &ahead(1, 0, sent + 1)));
+            assert!(!is_dropped(&bed, &ahead(1, 0, sent)), "{sent}");
+            // All that is offered from there on.
+            sent += OFFERED[1];
+        }
+    });
+}
+
 /// A gap may be one of packets that did not pass here: a connection that nothing fits to goes on.
 #[test]
 fn numbers_are_forgotten_after_a_gap_if_something_does_not_fit() {
@@ -316,7 +337,15 @@ fn numbers_are_forgotten_after_a_gap_if_something_does_not_fit() {
                 assert_eq!(is_dropped(&bed, &said), is_checked, "after {seconds} s");
                 assert_eq!(is_known(), is_checked);
                 assert_eq!(is_dropped(&bed, &said), is_checked, "once more");
+                // What the other end says does not count for this one.
+                put();
+                assert!(!is_dropped(&bed, &Said::new(1 - said.way)));
+                assert_eq!(is_dropped(&bed, &said), is_checked, "{} alone", said.way);
             }
+            // Its own does.
+            put();
+            assert!(!is_dropped(&bed, &ahead(0, 0, 0)));
+            assert!(is_dropped(&bed, &ahead(0, 1 << 31, 0)));
         }
     });
 }

@@ -80,6 +80,19 @@ fn what_the_fast_path_has_seen_is_not_refused() {
     }
 }
 
+/// The server may have offered more than has passed here. What the client has sent beyond that does
+/// not count against what it says next.
+#[test]
+fn what_reaches_beyond_the_window_may_be_acknowledged() {
+    let mut bench = open();
+    bench.pass(&from_client(ACK, 1001, 1, 500));
+    bench.refuse(&from_server(ACK, 1, 1502, 0), Refused::OutOfWindow);
+    bench.refuse(&from_client(ACK, 0_u32.wrapping_sub(1), 1, 0), Refused::OutOfWindow);
+    bench.pass(&from_client(ACK, 0, 1, 0));
+    bench.pass(&from_server(ACK, 1, 1501, 0));
+    bench.pass(&from_client(ACK, 1501, 1, 500));
+}
+
 /// Its segments go by the fast path before its numbers settle, and a router says that one is too long.
 #[test]
 fn errors_about_segments_of_the_fast_path_pass() {

@@ -200,7 +200,7 @@ fn who_forges_does_not_move_the_bounds() {
     bench.pass(&from_client(ACK, 1001, 1, 400));
     assert!(bench.pass(&from_client(ACK, 1, 1, 5)), "the right one");
     assert!(bench.pass(&from_client(ACK, 0, 1, 0)), "a keep-alive");
-    bench.refuse(&from_server(ACK, 1, 1003, 0), Refused::OutOfWindow);
+    bench.refuse(&from_server(ACK, 1, 1402, 0), Refused::OutOfWindow);
 
     // An answer that did not fit, and another to which it would: the connection is open, and stays what it is.
     let mut bench = Bench::open(few());

@@ -77,6 +77,11 @@ fn syn_of(said: &Said) -> Side {
 }
 
 impl Side {
+    /// A closed window is probed with one byte.
+    fn sent(&self) -> i64 {
+        self.end.min(self.limit + 1)
+    }
+
     /// An acknowledgment of its SYN, and of nothing that it has not sent.
     fn is_opened_by(&self, number: i64) -> bool {
         let least = if self.is_acked { self.acked } else { self.acked + 1 };
@@ -230,7 +235,7 @@ impl Tcp {
             _ if !self.is_checked => {}
             State::SynReceived if is_of_beginning => ends = true,
             _ if said.first == side.acked => ends = true,
-            _ if (side.end - other.largest - 1..=side.limit + 1).contains(&said.first) => {}
+            _ if (side.sent() - other.largest - 1..=side.limit + 1).contains(&said.first) => {}
             _ => return Becomes::OutOfWindow,
         }
         if ends {
@@ -267,8 +272,7 @@ impl Tcp {
         self.acknowledge(way, said);
         let side = &mut self.sides[way];
         if self.is_checked {
-            // A closed window is probed with one byte.
-            side.end = side.end.max(said.end.min(side.limit + 1));
+            side.end = side.end.max(said.end);
             side.largest = side.largest.max(said.window * side.unit);
         }
         self.close(way, said);
@@ -287,9 +291,9 @@ impl Tcp {
         !self.is_checked
             || side.syn.and(other.syn).is_some()
                 && said.first <= side.limit + 1
-                && said.end >= side.end - other.largest - 2
+                && said.end >= side.sent() - other.largest - 2
                 && said.acknowledges <= other.end
-                && said.acknowledges >= other.end - (2 * (side.largest + 1)).max(LEAST_LAG)
+                && said.acknowledges >= other.sent() - (2 * (side.largest + 1)).max(LEAST_LAG)
     }
 
     fn answer(&mut self, said: &Said) {
@@ -350,6 +354,6 @@ impl Tcp {
     pub(super) fn may_have_sent(&self, way: usize, number: i64) -> bool {
         let (side, other) = (&self.sides[way], &self.sides[1 - way]);
         let lag = (other.largest + 1).max(LEAST_LAG);
-        !self.is_checked || side.syn.is_some() && (side.end - lag..side.end).contains(&number)
+        !self.is_checked || side.syn.is_some() && (side.sent() - lag..side.end).contains(&number)
     }
 }
