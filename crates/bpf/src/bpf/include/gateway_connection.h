@@ -249,10 +249,17 @@ enum known {
 	OUT_OF_WINDOW, /* known, and its numbers are none that its sender may send */
 };
 
+/* Of is_established(): what a packet's numbers are checked for. */
+enum follow {
+	TO_SEND_ON = 0,	    /* it goes on here if its connection is known */
+	WITH_RULES = 1,	    /* a worker decides about it */
+	WITHOUT_RULES = 2,  /* no rules are bound to its ends, which may have another connection */
+};
+
 /*
  * A step. KNOWN: plain data, or an echo, of a connection that is known here and was allowed by the
- * policy in force. With `follow` no packet is KNOWN: only the numbers of TCP are checked and noted,
- * of a packet that a worker decides about, or to whose ends no rules are bound.
+ * policy in force. Only TO_SEND_ON a packet is KNOWN: else TCP's numbers are checked and noted.
+ * WITHOUT_RULES no packet is OUT_OF_WINDOW: one that does not fit ends the check.
  */
 __noinline int is_established(struct xdp_md *ctx, const struct config *config,
 			      const struct found *found, const struct upper *upper, __u32 follow)
@@ -358,7 +365,7 @@ __noinline int is_established(struct xdp_md *ctx, const struct config *config,
 			/* Of one that is over these may be the ports of another by now. */
 			if (is_over)
 				return UNKNOWN;
-			if (is_settled && !is_in_gap(side, coarse))
+			if (is_settled && follow != WITHOUT_RULES && !is_in_gap(side, coarse))
 				return OUT_OF_WINDOW;
 			forget_numbers(connection);
 		}

@@ -308,19 +308,33 @@ __noinline int find_route(struct xdp_md *ctx, const struct config *config,
 	}
 	/* Last, for it says of a connection that it is alive. */
 	if (policed) {
-		int known = is_established(ctx, config, found, &upper, 0);
+		int known = is_established(ctx, config, found, &upper, TO_SEND_ON);
 
 		if (known != KNOWN)
 			return known == OUT_OF_WINDOW ? DROP_OUT_OF_WINDOW : SLOW_POLICED;
 	} else if (guarded && (config->flags & CHECK_WINDOWS) && upper.protocol == IPPROTO_TCP) {
 		/* Rules that were bound to its ends may be again. */
-		is_established(ctx, config, found, &upper, 1);
+		is_established(ctx, config, found, &upper, WITHOUT_RULES);
 	}
 	route->place = place;
 	route->policed = policed;
 	route->source_port = config->flags & DERIVE_PORT ? derived_port(&packet, found) :
 							   packet.udp->source;
 	return TENANT;
+}
+
+/* A step. Are both ends known here, and no rules bound to either? */
+__noinline int has_no_rules(struct xdp_md *ctx, const struct found *found)
+{
+	struct neighbor_key key;
+	struct neighbor end = {};
+	struct packet packet;
+
+	if (!found || !open_packet(ctx, found, &packet) || !key_of(&key, &packet, found, 0) ||
+	    !find_neighbor(&key, &end) || (end.flags & POLICED))
+		return 0;
+	return key_of(&key, &packet, found, 1) && find_neighbor(&key, &end) &&
+	       !(end.flags & POLICED);
 }
 
 /*
@@ -331,13 +345,17 @@ static __always_inline int is_out_of_window(struct xdp_md *ctx, const struct con
 					    const struct found *found)
 {
 	struct upper upper = {};
+	__u32 follow;
 
 	if (!(config->flags & CHECK_WINDOWS) ||
 	    (found->content != IP4 && found->content != IP6) || !policy_since(found->vni))
 		return 0;
 	/* Whatever else it says of the packet. */
 	find_upper(ctx, found, &upper);
-	return is_established(ctx, config, found, &upper, 1) == OUT_OF_WINDOW;
+	if (upper.protocol != IPPROTO_TCP)
+		return 0;
+	follow = has_no_rules(ctx, found) ? WITHOUT_RULES : WITH_RULES;
+	return is_established(ctx, config, found, &upper, follow) == OUT_OF_WINDOW;
 }
 
 /* Tells who sends to whom. Before the packet is edited. */

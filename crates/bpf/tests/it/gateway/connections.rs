@@ -36,7 +36,7 @@ fn since(bed: &Bed, vni: u32, generation: u64) {
     assert_eq!(bed.program.policies().put(&[entry]).unwrap(), 1);
 }
 
-fn police(bed: &Bed, last: u8) {
+pub(crate) fn police(bed: &Bed, last: u8) {
     for v6 in [false, true] {
         let policed = CachedNeighbor {
             policed: true,

@@ -7,10 +7,11 @@ use ringside_gateway_core::DropReason;
 use ringside_gateway_core::testing::corpus::{VNI, mac, tenant};
 use ringside_gateway_core::testing::tenant_ip;
 use ringside_wire::Protocol;
+use ringside_wire::checksum::Sum;
 use ringside_wire::tcp::{Flags, Header};
 
 use crate::gateway::bed::{Bed, key, neighbor};
-use crate::gateway::connections::{GENERATION, POLICED, alive, connection, with_rules};
+use crate::gateway::connections::{GENERATION, POLICED, alive, connection, police, with_rules};
 use crate::gateway::fixtures::sent;
 
 /// Ends of a connection of tenants 1 and 2.
@@ -416,6 +417,40 @@ fn numbers_are_followed_while_ends_have_no_rules() {
         ));
         assert_eq!(found(&bed, false)[0].end, SENT[0] + 100);
     });
+}
+
+/// Another connection may have their ports by then, and rules may be bound to them again.
+#[test]
+fn what_does_not_fit_between_ends_without_rules_ends_the_check() {
+    with_rules(|bed| {
+        let far = ahead(0, 1 << 31, 0);
+        let cases = [(far.bytes(false), false), (left_to_a_nic(far.bytes(false)), true)];
+        for (bytes, is_slow) in cases {
+            for last in [1, 2] {
+                bed.program
+                    .neighbors()
+                    .put(&[(key(last, false), neighbor(last, false))]);
+            }
+            put(&bed, false, Some(numbers(true)));
+            let outcome = bed.run(&bytes).outcome;
+            assert_ne!(outcome, OUT_OF_WINDOW);
+            assert_eq!(matches!(outcome, Outcome::Slow(_)), is_slow);
+            police(&bed, 2);
+            assert!(!is_dropped(&bed, &far), "slow: {is_slow}");
+            put(&bed, false, Some(numbers(true)));
+            assert_eq!(bed.run(&bytes).outcome, OUT_OF_WINDOW, "with rules");
+        }
+    });
+}
+
+/// A segment of IPv4 whose checksum is that of the pseudo header alone.
+fn left_to_a_nic(mut bytes: Vec<u8>) -> Vec<u8> {
+    // Outer headers, those of VXLAN and Ethernet, and IP's.
+    const TCP: usize = 14 + 20 + 8 + 8 + 14 + 20;
+    let len = u16::try_from(bytes.len() - TCP).unwrap();
+    let sum = Sum::of(&bytes[TCP - 8..TCP]).word(Protocol::TCP.0.into()).word(len);
+    bytes[TCP + 16..TCP + 18].copy_from_slice(&sum.fold().to_be_bytes());
+    bytes
 }
 
 /// Its ports may be those of another one by now.
