@@ -124,11 +124,11 @@ static __always_inline __u32 sent_by(const struct tcp_side *side)
  * see_others() of crates/gateway-core/src/conntrack/tcp.rs. Bounds move by segments within them
  * only: one that is ahead passes while a worker may know more, and is noted apart.
  */
-static __always_inline int note_segment(const struct connection *connection, struct tcp_side *side,
-					struct tcp_side *other, const struct tcphdr *tcp,
-					__u32 length, int is_settled, __u32 now)
+static __always_inline int note_segment(const struct connection *connection, __u64 name,
+					struct tcp_side *side, struct tcp_side *other,
+					const struct tcphdr *tcp, __u32 length, int is_settled,
+					__u32 now)
 {
-	__u64 name = *(volatile __u64 *)&connection->name;
 	__u32 sequence = bpf_ntohl(tcp->seq), acknowledgment = bpf_ntohl(tcp->ack_seq);
 	__u32 end = sequence + length - tcp->doff * 4 + tcp->fin;
 	__u32 own = ((__u32)side->window << (side->scale & 15)) + 1;
@@ -353,6 +353,7 @@ __noinline int is_established(struct xdp_md *ctx, const struct config *config,
 		struct tcp_side *side = &connection->sides[0], *other = &connection->sides[1];
 		int is_settled = !(connection->flags & UNSETTLED);
 		__u32 coarse = now >> FITTED_SHIFT;
+		__u64 name = *(volatile __u64 *)&connection->name;
 
 		/* What refuses a SYN of somebody who knows nothing of the connection. */
 		if (tcp->rst && tcp->ack && !tcp->seq)
@@ -361,7 +362,8 @@ __noinline int is_established(struct xdp_md *ctx, const struct config *config,
 			side = &connection->sides[1];
 			other = &connection->sides[0];
 		}
-		if (!note_segment(connection, side, other, tcp, upper->length, is_settled, coarse)) {
+		if (!note_segment(connection, name, side, other, tcp, upper->length, is_settled,
+				  coarse)) {
 			/* Of one that is over these may be the ports of another by now. */
 			if (is_over)
 				return UNKNOWN;
@@ -369,6 +371,9 @@ __noinline int is_established(struct xdp_md *ctx, const struct config *config,
 				return OUT_OF_WINDOW;
 			forget_numbers(connection);
 		}
+		/* Its owner has renamed it, so this was not noted. It is before a worker has it. */
+		if (*(volatile __u64 *)&connection->name != name)
+			return UNKNOWN;
 	}
 	if (follow || is_over || connection->generation < policy->since ||
 	    connection->generation < config->generation)

@@ -1,6 +1,9 @@
 //! Numbers of TCP that workers follow, too, until they settle, and what else the owner changes.
 
-use ringside_bpf::gateway::{Amendment, CachedConnection, TcpSide};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use ringside_bpf::gateway::{Amendment, CachedConnection, Outcome, TcpSide};
 
 use crate::gateway::bed::Bed;
 use crate::gateway::connections::{GENERATION, alive, with_rules};
@@ -181,5 +184,44 @@ fn a_connection_is_changed_in_place() {
         );
         assert!(bed.program.amend(&ends(), 77, Amendment::Forget).unwrap());
         assert!(!is_dropped(&bed, &ahead(0, 1 << 31, 0)));
+    });
+}
+
+/// The owner gives connections of the process before other names while packets come.
+#[test]
+fn what_is_sent_on_while_a_connection_is_renewed_is_noted() {
+    with_rules(|bed| {
+        put(&bed, false, Some(numbers(true)));
+        let (program, is_over) = (&bed.program, AtomicBool::new(false));
+        let renew = || {
+            for name in alive().name.. {
+                let renewal = Amendment::Renew {
+                    name: name + 1,
+                    generation: GENERATION,
+                    seen: 0,
+                    idle_ms: alive().idle_ms,
+                };
+                assert!(program.amend(&ends(), name, renewal).unwrap());
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        };
+        let is_lost = |sent: &u32| {
+            let said = Said {
+                payload: 1,
+                ..ahead(0, *sent, 0)
+            };
+            let outcome = bed.run(&said.bytes(false)).outcome;
+            let is_sent_on = matches!(outcome, Outcome::Forwarded | Outcome::Redirected);
+            is_sent_on && found(&bed, false)[0].end != SENT[0] + sent + 1
+        };
+        let lost = thread::scope(|scope| {
+            scope.spawn(renew);
+            let lost = (0..20_000).filter(is_lost).count();
+            is_over.store(true, Ordering::Relaxed);
+            lost
+        });
+        assert_eq!(lost, 0);
     });
 }
