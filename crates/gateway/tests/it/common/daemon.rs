@@ -215,9 +215,13 @@ impl Daemon {
     /// Returns the answer of a command that has to succeed, by [`Self::patient_ctl`].
     pub(crate) fn ok(&self, words: &[&str]) -> String {
         let output = self.patient_ctl(words);
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{words:?}: {complaint}");
-        String::from_utf8(output.stdout).unwrap()
+        // What health finds is no complaint.
+        let (answer, complaint) = (
+            String::from_utf8(output.stdout).unwrap(),
+            String::from_utf8_lossy(&output.stderr),
+        );
+        assert!(output.status.success(), "{words:?}: {complaint}{answer}");
+        answer
     }
 
     /// Returns the complaint of a command that has to fail, by [`Self::patient_ctl`].

@@ -226,7 +226,7 @@ fn a_start_directly_after_a_kill_takes_the_fast_path_over() {
     let mut daemon = start(Folder::new());
     for _ in 0..5 {
         daemon = daemon.kill_and_start(start);
-        daemon.ok(&["health"]);
+        daemon.ok(&["stats"]);
         assert!(daemon.log().contains("adopted=true"), "{}", daemon.log());
     }
     daemon.stop();
