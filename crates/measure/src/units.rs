@@ -43,7 +43,7 @@ pub fn number(text: &str) -> Option<u64> {
 /// Returns a number from 1 on.
 ///
 /// # Errors
-/// Says what is wrong with it.
+/// Returns a message for the user.
 pub fn count(text: &str) -> Result<u64, String> {
     number(text)
         .filter(|&count| count != 0)
@@ -72,7 +72,7 @@ where
 /// Returns a time with its unit, such as `1ms`; `None` if it is none of the range.
 ///
 /// # Errors
-/// Says what is wrong with it.
+/// Returns a message for the user.
 pub fn time_in(range: &Range, text: &str) -> Result<Option<Duration>, String> {
     let at = text.find(char::is_alphabetic).unwrap_or(text.len());
     let (number, unit) = text.split_at(at);
@@ -100,10 +100,10 @@ pub fn time_or(unit: Duration, range: &Range, text: &str) -> Option<Duration> {
     time.filter(|time| range.contains(time))
 }
 
-/// Returns seconds, with a fraction, or a time with a unit, above zero.
+/// Parses seconds, with a fraction, or a time with a unit, above zero.
 ///
 /// # Errors
-/// Says what is wrong with it.
+/// Returns a message for the user.
 pub fn seconds(text: &str) -> Result<Duration, String> {
     match budget(text) {
         Ok(time) if !time.is_zero() => Ok(time),
@@ -113,10 +113,10 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Returns the same, or 0.
+/// Parses a time as [`seconds`] does, and also takes 0.
 ///
 /// # Errors
-/// Says what is wrong with it.
+/// Returns a message for the user.
 pub fn budget(text: &str) -> Result<Duration, String> {
     let range = Duration::ZERO..=Duration::from_secs(366 * 86_400);
     time_or(Duration::from_secs(1), &range, text)

@@ -33,8 +33,8 @@ pub(super) struct LoadArgs {
     /// Neighbours that are committed together: 1 to 65536, such as 100 or 10k
     #[arg(long, value_name = "N", default_value_t = 8192, value_parser = count_in(1..=65_536_u32))]
     batch: u32,
-    /// Only read this number of neighbours at the beginning, such as 100 or 10k: those that a load
-    /// has put which was interrupted
+    /// Skip this number of neighbours at the beginning of the file, such as 100 or 10k: those that
+    /// an interrupted load has put
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = count_in(0..=u64::MAX))]
     skip: u64,
 }

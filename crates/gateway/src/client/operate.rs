@@ -21,8 +21,8 @@ pub(super) struct DrainArgs {
     /// Back into service
     #[arg(long)]
     off: bool,
-    /// In a fleet: how long to wait until other gateways have its networks: seconds, or a time such
-    /// as 500ms or 2min
+    /// Time to wait until other gateways of the fleet have its networks, in seconds or with a unit,
+    /// such as 500ms or 2min
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = budget)]
     #[arg(conflicts_with = "off")]
     wait: Duration,

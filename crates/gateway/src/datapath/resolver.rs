@@ -36,7 +36,7 @@ const LOOK: Duration = Duration::from_secs(1);
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// One that did is asked whether it is still there.
 const CONFIRM: Duration = Duration::from_secs(30);
-/// Nobody answers for who is asked for so long.
+/// Time without an answer after which a host counts as unanswered.
 const NO_ANSWER: Duration = Duration::from_secs(2);
 /// Hosts whose routes are asked for with each look: another way is found soon, and the kernel is not kept busy.
 const ROUTES: usize = 1000;

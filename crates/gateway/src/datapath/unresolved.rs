@@ -118,13 +118,15 @@ impl Cause {
             Self::NoRoute(_) => format!("add a route: `ip route get {host}` shows what there is"),
             Self::OtherInterface { by, .. } => {
                 format!(
-                    "correct the route (`ip route get {host}`), or add {by} to path.interface and start \
-                     the gateway anew"
+                    "correct the route (`ip route get {host}`), or add {by} to path.interface and \
+                     restart the gateway"
                 )
             }
-            Self::NoInterface { .. } => "put its neighbours with another `--port` or without, or add the interface to \
-                 path.interface and start the gateway anew"
-                .to_owned(),
+            Self::NoInterface { .. } => {
+                "put its neighbours with another `--port` or without `--port`, or add the interface to \
+                 path.interface and restart the gateway"
+                    .to_owned()
+            }
             Self::NoAddress { interface, .. } => {
                 format!("give it one: ip address add ADDRESS/LENGTH dev {interface}")
             }
@@ -225,7 +227,7 @@ impl UnresolvedHosts {
         problems
     }
 
-    /// Returns why a packet that is dropped for want of its host's MAC address is.
+    /// Returns the host of a packet that is dropped as `host-unresolved`, and the cause if it is known.
     pub(super) fn note(&self, host: IpAddr) -> String {
         let entries = self.lock();
         let why = entries.get(&host).map(|entry| entry.cause.text(host));

@@ -197,8 +197,7 @@ impl Status {
             }
             State::Rejected(why) => Some(
                 format!(
-                    "what etcd says is not believed: {why}. Packets go on with the last good state. If etcd is right, stop this gateway, \
-                     remove the file store.path, and start it"
+                    "packets go on with the last good state, and what etcd says is not believed: {why}"
                 )
                 .into(),
             ),

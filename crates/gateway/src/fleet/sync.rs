@@ -278,7 +278,7 @@ impl Sync {
                 self.events(now, pairs);
             }
             Input::Ended(Failed::Compacted) if self.restored > 0 => self.reject(format!(
-                "its key {FLEET} was gone for a while, and what was changed meanwhile was compacted"
+                "its key {FLEET} was gone, and changes since this gateway's copy were compacted"
             )),
             Input::Ended(Failed::Compacted) => {
                 tracing::info!(

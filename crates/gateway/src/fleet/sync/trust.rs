@@ -14,7 +14,7 @@ use super::{Action, FLEET, Mark, Pair, Phase, Pulse, Sync};
 pub(super) struct Rejection {
     /// For people.
     pub(super) why: String,
-    /// It ends when the key is what it was.
+    /// It ends when the key has the known value again.
     is_until_restored: bool,
 }
 
@@ -22,19 +22,20 @@ impl Sync {
     /// Nothing is believed any more.
     pub(super) fn reject(&mut self, why: String) {
         self.reject_for(Rejection {
-            why,
+            why: format!("{why}. If etcd is right, stop this gateway, remove the file store.path, and start it"),
             is_until_restored: false,
         });
     }
 
-    /// Nothing is believed until the key that says whose state it is is what it was.
+    /// Rejects etcd's state until the key that says whose state it is has the known value again. A
+    /// gateway without its copy would not know that value.
     fn reject_until_restored(&mut self, what: &str) {
         let known = self.mark.as_ref().map(|mark| String::from_utf8_lossy(&mark.fleet));
         let known = known.unwrap_or_default();
         self.reject_for(Rejection {
             why: format!(
                 "its key {FLEET}, which says whose state this is, {what}. To go on, put it back: \
-                 etcdctl put PREFIX/{FLEET} \"{known}\""
+                 etcdctl put PREFIX{FLEET} \"{known}\""
             ),
             is_until_restored: true,
         });
@@ -46,7 +47,7 @@ impl Sync {
         self.phase = Phase::Rejected(rejection);
     }
 
-    /// Goes on if the key is what it was, and nothing else speaks against that.
+    /// Goes on if the key has the known value again, and nothing else speaks against that.
     pub(super) fn pulse_while_rejected(&mut self, now: Duration, pulse: Result<Pulse, String>) {
         let Phase::Rejected(rejection) = &self.phase else {
             return;
@@ -62,7 +63,7 @@ impl Sync {
         match &pulse {
             Ok(found) if found.revision < self.known() => self.pulse(now, pulse),
             Ok(found) if is_restored(found) => {
-                tracing::info!("etcd's key {FLEET} is what it was; its state is believed again");
+                tracing::info!("etcd's key {FLEET} has the known value again; its state is believed again");
                 self.restored = found.revision;
                 self.phase = Phase::Greeting;
                 self.pulse(now, pulse);

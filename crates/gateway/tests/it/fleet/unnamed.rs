@@ -33,8 +33,13 @@ fn gateways_go_on_when_the_name_of_their_fleet_is_put_back() {
     let name = etcd.ctl(&["get", KEY, "--print-value-only"]).trim().to_owned();
     etcd.ctl(&["del", KEY]);
 
-    let advice = format!("put it back: etcdctl put PREFIX/v1/fleet \"{name}\"");
+    let advice = format!("put it back: etcdctl put PREFIXv1/fleet \"{name}\"");
     a.wait("its advice", |a| a.health().contains(&advice));
+    assert!(
+        !a.health().contains("remove the file"),
+        "nobody else has the name: {}",
+        a.health()
+    );
     let mut b = Daemon::start_in(copy);
     b.wait("its advice", |b| b.health().contains(&advice));
     for gateway in [&a, &b] {
