@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use clap::Args;
-use ringside_nic::changes::Restored;
+use ringside_nic::changes::{Recovered, Restored};
 use ringside_xsk::{Deferral, Port, PortBuilder, ThreadedNapi};
 
 use crate::args::{List, count_in, list, micros};
@@ -77,16 +77,23 @@ pub(crate) fn recover() {
 }
 
 /// Tries again to restore what could not be restored before. A veth without GRO has NAPI instances
-/// only while an XDP program is attached.
+/// only while an XDP program is attached. What fails once more was reported before.
 pub(crate) fn recover_when_attached() {
     if HAS_FAILED.load(Relaxed) {
-        recover();
+        restore(|of| !of.changes.iter().all(Restored::has_failed));
     }
 }
 
 /// Restores what earlier runs left. Returns a sentence for each change of that process that cannot
 /// be restored.
 pub(crate) fn recover_of(process: Option<u32>) -> Vec<String> {
+    let recovered = restore(|_| true);
+    let own = recovered.iter().filter(|of| Some(of.pid) == process);
+    own.flat_map(|of| left::sentences(&of.changes)).collect()
+}
+
+/// Restores what earlier runs left, and returns it. Prints those of which the caller wants a note.
+fn restore(is_noted: impl Fn(&Recovered) -> bool) -> Vec<Recovered> {
     let recovered = match ringside_nic::changes::recover() {
         Ok(recovered) => recovered,
         // No reason not to measure; who changes something is told again.
@@ -97,11 +104,10 @@ pub(crate) fn recover_of(process: Option<u32>) -> Vec<String> {
             return Vec::new();
         }
     };
-    recovered.iter().for_each(output::note);
+    recovered.iter().filter(|of| is_noted(of)).for_each(output::note);
     let mut changes = recovered.iter().flat_map(|of| &of.changes);
     HAS_FAILED.store(changes.any(Restored::has_failed), Relaxed);
-    let own = recovered.iter().filter(|of| Some(of.pid) == process);
-    own.flat_map(|of| left::sentences(&of.changes)).collect()
+    recovered
 }
 
 /// Says so where busy-polling did nothing.

@@ -65,6 +65,7 @@ fn wrong_sentences(cells: &[LabCell]) -> Vec<String> {
     let mut wrong: Vec<String> = wrong
         .map(|(end, sentence)| format!("{} at {}: {}", end.name, end.host, sentence.text))
         .collect();
+    wrong.sort_unstable();
     wrong.dedup();
     wrong
 }

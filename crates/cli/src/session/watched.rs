@@ -72,7 +72,7 @@ impl NicFrames {
             .map(|WatchedQueue { interface, queue, .. }| {
                 format!(
                     "{interface} queue {queue}: the NIC has no frame to receive into, because packets \
-                     are taken too late: with zero-copy it drops packets for this host, too"
+                     are taken too late or too many are kept: with zero-copy it drops packets for this host, too"
                 )
             })
             .collect()

@@ -153,6 +153,7 @@ fn a_test_bed_of_its_own_is_searched_and_gone() {
 
 /// The time is that of the trials, which is the same on a busy machine but for trials repeated there.
 #[test]
+#[ignore = "sends as much as this machine can for half a minute: make test-guests"]
 fn a_search_with_default_options_takes_about_the_time_that_it_announces() {
     if !is_root() {
         return;
