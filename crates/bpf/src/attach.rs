@@ -92,7 +92,7 @@ pub fn attach_pass(ifindex: u32) -> Result<()> {
     })
 }
 
-/// What is known of a program that the kernel has.
+/// A program that is loaded in the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadedProgram {
     /// Its name, of at most 15 characters.

@@ -186,8 +186,8 @@ pub extern "C" fn rsd_queue_link_fd(queue: *mut rsd_queue) -> c_int {
     call(|| Ok(enter(queue)?.link()?.as_fd().as_raw_fd()))
 }
 
-/// Returns the next event of the link since rsd_queue_link_fd(), one of enum rsd_event;
-/// RSD_EVENT_NONE when there is none by now. rsd_receive() reports the same events by itself.
+/// Returns the next event of the link since rsd_queue_link_fd(), one of enum rsd_event, or
+/// RSD_EVENT_NONE. rsd_receive() reports the same events independently.
 ///
 /// RSD_EGONE: the interface was removed or moved to another network namespace. Packets that came
 /// before are still there: call rsd_receive() until it returns RSD_EGONE, too.

@@ -68,7 +68,7 @@ impl NapiArgs {
     }
 }
 
-/// Whether the last attempt to restore what earlier runs left failed for some of it.
+/// True if the last attempt could not restore everything that earlier runs left.
 static HAS_FAILED: AtomicBool = AtomicBool::new(false);
 
 /// Restores what an earlier run left that was killed.

@@ -25,7 +25,7 @@ pub(crate) fn document(interfaces: Vec<schema::Interface>, result: Outcome) -> D
     document_with(interfaces, result, None)
 }
 
-/// The same, with what the far end counted, if there is one.
+/// A [`document`] with the counts of the far end, if there is a far end.
 pub(crate) fn document_with(interfaces: Vec<schema::Interface>, result: Outcome, far: Option<FarEnd>) -> Document {
     Document {
         schema: SchemaName,

@@ -486,8 +486,8 @@ int rsd_queue_event(struct rsd_queue *queue);
 // port.
 int rsd_queue_link_fd(struct rsd_queue *queue);
 
-// Returns the next event of the link since rsd_queue_link_fd(), one of enum rsd_event;
-// RSD_EVENT_NONE when there is none by now. rsd_receive() reports the same events by itself.
+// Returns the next event of the link since rsd_queue_link_fd(), one of enum rsd_event, or
+// RSD_EVENT_NONE. rsd_receive() reports the same events independently.
 //
 // RSD_EGONE: the interface was removed or moved to another network namespace. Packets that came
 // before are still there: call rsd_receive() until it returns RSD_EGONE, too.

@@ -100,9 +100,9 @@ pub(crate) fn open_with(
     })
 }
 
-/// Makes a UMEM that ports share. `frames` is its size by options, and whether memory is short.
-/// Where as much memory is refused and the user has chosen no number, its queues take the fewest
-/// frames. Returns also the options that they are to be opened with.
+/// Makes a UMEM that ports share. `frames` returns its number of frames for these options, and for
+/// whether memory is short. If the kernel refuses that much memory and the user has not set
+/// `--frames`, each queue gets the minimum. Also returns the options to open the ports with.
 pub(crate) fn shared_umem(
     args: &PortArgs,
     from: &[Interface],

@@ -251,7 +251,7 @@ enum known {
 
 /* Of is_established(): what a packet's numbers are checked for. */
 enum follow {
-	TO_SEND_ON = 0,	    /* it goes on here if its connection is known */
+	TO_SEND_ON = 0,	    /* forwarded here if its connection is known */
 	WITH_RULES = 1,	    /* a worker decides about it */
 	WITHOUT_RULES = 2,  /* no rules are bound to its ends, which may have another connection */
 };

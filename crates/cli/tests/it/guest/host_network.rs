@@ -33,8 +33,8 @@ fn longest_outage(ping: &Done) -> Duration {
     Duration::from_millis(300) * longest
 }
 
-/// What comes and goes on eth0 by a command in a zero-copy mode of its own choice. The host's pings
-/// run from before it begins until after its end.
+/// Runs a command that chooses zero-copy on eth0. The host's pings begin before it starts and end
+/// after it.
 fn keeps_its_network(hosts: &Hosts, line: &str, started: &str) {
     let across = format!("{PING} -w 45 10.9.0.2");
     let across_all = hosts.start(&across);

@@ -66,7 +66,7 @@ struct Net {
     isn: [u32; 2],
     hosts: [Host; 2],
     under_way: Vec<Said>,
-    /// How far segments reach that were forged in the name of each, and passed.
+    /// The farthest end of a forged segment that passed, for each end in whose name it was sent.
     reached: [i64; 2],
     /// What was forged in the name of one end was acknowledged in the name of the other: bounds are
     /// beyond what both have said, and nothing holds any more.
