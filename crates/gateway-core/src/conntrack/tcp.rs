@@ -6,6 +6,7 @@
 //!
 //! ```text
 //!   sequence        ≤ what R has offered to take + 1                   S.limit + 1
+//!                     and with data the largest window of R + 1 more
 //!   sequence + len  ≥ what S has sent − the largest window of R − 2    S.sent() − R.window − 2
 //!   acknowledgment  ≤ what R has sent                                  R.end
 //!   acknowledgment  ≥ what R has sent − twice the largest window of S − 2 (66000 if less)
@@ -19,6 +20,9 @@
 //! lower bound it counts up to that byte only ([`Side::sent`]). So a forged segment in the window
 //! does not move the bounds so far that a right one does not fit any more. Several can: each moves
 //! what the next one may say.
+//!
+//! Some send data beyond the window, which receivers take that have offered more before. Linux lets
+//! up to one window of it pass, too (commit cf97769c761a).
 //!
 //! Resets and SYNs on an open connection are what RFC 5961 makes of them: a reset ends the connection if it has exactly the
 //! number that its receiver expects; another one in the window passes, and its receiver asks back. A SYN of who opened the
@@ -85,6 +89,8 @@ const SECOND: u8 = 8;
 
 /// The least that acknowledgments may lag behind: more than any window without a shift.
 const LEAST_LAG: u32 = 66_000;
+/// The most, with one window of what was sent beyond a window: less than 2^31.
+const MOST_LAG: u32 = 0x7fff_0000;
 
 /// What became of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,10 +162,10 @@ impl Side {
         (self.bytes() + 1).max(LEAST_LAG)
     }
 
-    /// Returns how far behind what the other side has sent its acknowledgments may be; less than
-    /// 2^31, as the window of a TCP is less than 2^30.
+    /// Returns how far behind what the other side has sent its acknowledgments may be.
     fn acknowledgment_lag(&self) -> u32 {
-        (2 * (self.bytes() + 1)).max(LEAST_LAG)
+        let own = self.bytes() + 1;
+        (2 * own).min(MOST_LAG - own).max(LEAST_LAG)
     }
 
     /// True if this is the number of its SYN, as long as the connection is not open.
@@ -325,7 +331,14 @@ impl Tcp {
                 self.answer(segment);
                 Seen::Fits(self.state())
             }
-            (State::SynReceived, way) if self.sides[way].began_with(segment.sequence) => Seen::Fits(state),
+            (State::SynReceived, way) if self.sides[way].began_with(segment.sequence) => {
+                // The answer may be another one now: of a server that has forgotten its first.
+                if way == 0 {
+                    self.again = segment.end();
+                    self.marks |= AGAIN;
+                }
+                Seen::Fits(state)
+            }
             (State::PickedUp, 0) => Seen::Begins,
             (_, 0) => {
                 self.again = segment.end();
@@ -435,11 +448,13 @@ impl Tcp {
     fn fits(&self, way: usize, segment: &Segment) -> bool {
         let (side, other) = (&self.sides[way], &self.sides[1 - way]);
         let oldest = other.sent().wrapping_sub(side.acknowledgment_lag());
+        let has_data = segment.len != 0 && !segment.flags.has(Flags::SYN);
+        let beyond = if has_data { other.bytes() + 1 } else { 0 };
         self.marks & UNCHECKED != 0
             // A refused one has but one side's numbers.
             || side.has(SENT_SYN)
                 && other.has(SENT_SYN)
-                && !before(side.limit.wrapping_add(1), segment.sequence)
+                && !before(side.limit.wrapping_add(1 + beyond), segment.sequence)
                 && !before(segment.end(), side.sent().wrapping_sub(other.bytes() + 2))
                 && within(segment.acknowledgment, oldest, other.end)
     }

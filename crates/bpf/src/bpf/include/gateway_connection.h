@@ -92,8 +92,12 @@ static __always_inline void forget_numbers(struct connection *connection)
 	__sync_fetch_and_and(&connection->flags, ~(NUMBERED | UNSETTLED));
 }
 
-/* The least that acknowledgments may lag behind, and what segments of workers may be ahead. */
+/*
+ * The least and the most that acknowledgments may lag behind: with what was sent beyond a window,
+ * less than 2^31. What segments of workers may be ahead.
+ */
 #define LEAST_LAG 66000
+#define MOST_LAG 0x7fff0000u
 #define UNSEEN (1 << 28)
 /* Of ns in the unit of `fitted`. */
 #define FITTED_SHIFT 30
@@ -134,12 +138,14 @@ static __always_inline int note_segment(const struct connection *connection, __u
 	__u32 own = ((__u32)side->window << (side->scale & 15)) + 1;
 	__u32 others = ((__u32)other->window << (other->scale & 15)) + 1;
 	/* What the other end takes (RFC 5961 5.2) if it has sent all that it may. */
-	__u32 lag = 2 * own;
+	__u32 lag = own < MOST_LAG - own ? 2 * own : MOST_LAG - own;
 	__u16 window = bpf_ntohs(tcp->window);
 	__u32 offered = acknowledgment + ((__u32)window << (side->scale & 15));
 	__u32 limit = side->limit + 1;
+	/* Some send data beyond the window. The other end has offered that much before. */
+	__u32 beyond = tcp->rst || end == sequence ? 0 : others;
 
-	if (is_before(is_settled ? limit : side->limit + UNSEEN, sequence) ||
+	if (is_before(is_settled ? limit + beyond : side->limit + UNSEEN, sequence) ||
 	    is_before(end, sent_by(side) - others - 1))
 		return 0;
 	/* A reset ends what its sender knows nothing of: nobody's numbers follow from it. */
@@ -367,7 +373,9 @@ __noinline int is_established(struct xdp_md *ctx, const struct config *config,
 			/* Of one that is over these may be the ports of another by now. */
 			if (is_over)
 				return UNKNOWN;
-			if (is_settled && follow != WITHOUT_RULES && !is_in_gap(side, coarse))
+			/* A right reset answers a segment that has fitted, or has ended the check. */
+			if (is_settled && follow != WITHOUT_RULES &&
+			    (tcp->rst || !is_in_gap(side, coarse)))
 				return OUT_OF_WINDOW;
 			forget_numbers(connection);
 		}

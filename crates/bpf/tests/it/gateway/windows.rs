@@ -122,8 +122,18 @@ fn segments_out_of_the_window_are_dropped() {
             let (others, lag) = (OFFERED[1 - way], (2 * (OFFERED[way] + 1)).max(LEAST_LAG));
             let behind = |number: u32| number.wrapping_neg();
             assert!(goes(0, 0), "the next one");
-            // Up to what was offered, and behind the byte that probes a closed window.
-            assert!(goes(others + 1, 0) && !goes(others + 2, 0));
+            // Data begins up to a window behind what was offered and the byte that probes a closed one.
+            assert!(goes(2 * (others + 1), 0) && !goes(2 * (others + 1) + 1, 0));
+            // What says nothing but an acknowledgment, up to that byte.
+            let is_dropped = |sequence| {
+                let bare = Said {
+                    sequence,
+                    payload: 0,
+                    ..Said::new(way)
+                };
+                outcome(&bed, v6, &bare) == OUT_OF_WINDOW
+            };
+            assert!(!is_dropped(others + 1) && is_dropped(others + 2));
             assert!(!goes(1 << 31, 0) && !goes(1 << 30, 0));
             // As old as the largest window, and two more, of ten bytes.
             assert!(goes(behind(others + 12), 0) && !goes(behind(others + 13), 0));
@@ -333,6 +343,12 @@ fn numbers_are_forgotten_after_a_gap_if_something_does_not_fit() {
             put();
             assert!(!is_dropped(&bed, &ahead(0, 0, 0)));
             assert!(is_known(), "it fits");
+            put();
+            let rst = Said {
+                flags: Flags::RST,
+                ..ahead(0, 1 << 31, 0)
+            };
+            assert!(is_dropped(&bed, &rst) && is_known(), "after {seconds} s");
             for said in [ahead(0, 1 << 31, 0), ahead(1, 0, 1 << 30)] {
                 put();
                 assert_eq!(is_dropped(&bed, &said), is_checked, "after {seconds} s");

@@ -28,7 +28,7 @@ fn whatever_is_lost_is_sent_again() {
     // Data may come with the acknowledgment, and before it is seen.
     bench.pass(&from_server(ACK, 1, 1, 100));
     bench.pass(&from_server(ACK, 101, 1, 900));
-    bench.refuse(&from_server(ACK, 1003, 1, 1), Refused::OutOfWindow);
+    bench.refuse(&from_server(ACK, 2004, 1, 1), Refused::OutOfWindow);
     assert_eq!(bench.state(), State::SynReceived);
     bench.pass(&from_client(ACK, 1, 1, 100));
     bench.pass(&from_server(SYN_ACK, 0, 1, 0));
@@ -52,6 +52,21 @@ fn another_try_with_other_numbers() {
     assert!(bench.pass(&from_client(ACK, 7001, 1, 0)));
 }
 
+/// Its first answer is lost behind the gateway, and a server that keeps nothing of a SYN (SYN
+/// cookies), or has been restarted, answers the next one with another number.
+#[test]
+fn another_answer_to_the_same_syn_counts() {
+    let mut bench = Bench::open(few());
+    bench.pass(&from_client(SYN, 0, 0, 0));
+    bench.pass(&from_server(SYN_ACK, 1 << 31, 1, 0));
+    bench.refuse(&from_server(SYN_ACK, 7000, 1, 0), Refused::OutOfWindow);
+    bench.pass(&from_client(SYN, 0, 0, 0));
+    bench.pass(&from_server(SYN_ACK, 7000, 1, 0));
+    assert!(bench.pass(&from_client(ACK, 1, 7001, 0)));
+    assert!(bench.pass(&from_server(ACK, 7001, 1, 10)));
+    bench.refuse(&from_server(ACK, (1 << 31) + 1, 1, 10), Refused::OutOfWindow);
+}
+
 #[test]
 fn a_handshake_that_comes_once_more_changes_nothing() {
     let mut bench = open();
@@ -62,7 +77,7 @@ fn a_handshake_that_comes_once_more_changes_nothing() {
     assert_eq!(bench.state(), State::Established);
     // What has come since is not forgotten.
     assert!(bench.pass(&from_client(ACK, 1001, 1001, 500)));
-    bench.refuse(&from_client(ACK, 2003, 1001, 1), Refused::OutOfWindow);
+    bench.refuse(&from_client(ACK, 3004, 1001, 1), Refused::OutOfWindow);
 }
 
 #[test]

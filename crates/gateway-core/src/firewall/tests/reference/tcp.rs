@@ -162,7 +162,7 @@ impl Tcp {
                 self.state = self.now();
                 Becomes::Passes
             }
-            State::SynReceived if is_same => Becomes::Passes,
+            State::SynReceived if is_same && way == 1 => Becomes::Passes,
             _ if way == 0 => {
                 self.again = Some(said.end);
                 Becomes::Passes
@@ -288,9 +288,12 @@ impl Tcp {
     /// The four bounds, of two that have both said something.
     fn fits(&self, way: usize, said: &Said) -> bool {
         let (side, other) = (&self.sides[way], &self.sides[1 - way]);
+        let has_data = said.end > said.first && !said.flags.has(Flags::SYN);
+        // As much as has been offered before.
+        let beyond = if has_data { other.largest + 1 } else { 0 };
         !self.is_checked
             || side.syn.and(other.syn).is_some()
-                && said.first <= side.limit + 1
+                && said.first <= side.limit + 1 + beyond
                 && said.end >= side.sent() - other.largest - 2
                 && said.acknowledges <= other.end
                 && said.acknowledges >= other.sent() - (2 * (side.largest + 1)).max(LEAST_LAG)
