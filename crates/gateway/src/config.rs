@@ -68,7 +68,7 @@
 //! geneve-port = 6081
 //! geneve-options = ["0102:80"] # class and type, hexadecimal, of options that may be critical
 //! source-check = false         # drop what does not come from where its sender lives
-//! check-windows = false        # the fast path checks numbers of TCP; not with kind = "etcd"
+//! check-windows = true         # the fast path checks numbers of TCP; not with kind = "etcd"
 //! derive-source-port = false   # the outer UDP source port follows from the tenant's flow
 //! errors-per-second = 100      # ICMP errors, of each worker to each network
 //! cached-neighbors = 1000000   # in the fast path; by default what 1/64 of the memory holds
@@ -326,12 +326,14 @@ impl Config {
         let tenants = check.tenants(&file.connections.tenants);
         let etcd = file.store.etcd(&mut check, migrates);
         let is_shared = file.store.kind == store::Kind::Etcd;
-        check.that(!(is_shared && file.path.check_windows), || {
+        let asks_for_checks = file.path.check_windows == Some(true);
+        check.that(!(is_shared && asks_for_checks), || {
             "path.check-windows: true is not possible with store.kind = \"etcd\": other gateways \
              may forward some packets of a connection, and its next packets would be dropped \
              here; set it to false"
                 .to_owned()
         });
+        let checks_windows = file.path.check_windows.unwrap_or(!is_shared);
         let path = file.path.checked(&mut check, limits.connections);
         let stays = path.as_ref().is_some_and(|path| path.pins.is_some());
         let silence = file.store.silence_ms();
@@ -341,6 +343,7 @@ impl Config {
         let fleet = fleet.filter(|_| is_shared);
         let path = path.map(|path| PathOptions {
             fleet_addresses: fleet.as_ref().map(|fleet| fleet.addresses.clone()).unwrap_or_default(),
+            check_windows: checks_windows,
             ..path
         });
         if !problems.is_empty() {

@@ -46,7 +46,8 @@ pub(super) struct PathPart {
     geneve_port: u16,
     geneve_options: Vec<String>,
     source_check: bool,
-    pub(super) check_windows: bool,
+    /// By default where no other gateway may forward some packets of a connection.
+    pub(super) check_windows: Option<bool>,
     derive_source_port: bool,
     errors_per_second: u32,
     cached_neighbors: Option<u32>,
@@ -158,7 +159,7 @@ impl Default for PathPart {
             geneve_port: options.geneve_port,
             geneve_options: Vec::new(),
             source_check: settings.source_check,
-            check_windows: options.check_windows,
+            check_windows: None,
             derive_source_port: settings.derive_source_port,
             errors_per_second: settings.errors_per_second,
             cached_neighbors: None,
@@ -266,7 +267,8 @@ impl PathPart {
             cached_connections: self
                 .cached_connections
                 .unwrap_or_else(|| entries_in(PART_OF_MEMORY, CONNECTION_BYTES).min(connections.max(1))),
-            check_windows: self.check_windows,
+            // Known with [store].
+            check_windows: false,
             settings: PathSettings {
                 unowned: Duration::from_secs(self.unowned_seconds),
                 known_options: known_options.into_iter().flatten().collect(),

@@ -320,18 +320,27 @@ fn what_is_wrong_about_etcd_is_told_with_what_to_do() {
 
 /// Other gateways may forward some of a connection's packets.
 #[test]
-fn numbers_are_checked_only_where_one_gateway_has_all_packets() {
-    let on = "[path]\ninterface = \"lo\"\ncheck-windows = true";
-    assert!(parse(on).unwrap().path.unwrap().check_windows);
-    let by_default = parse("[path]\ninterface = \"lo\"").unwrap();
-    assert!(!by_default.path.unwrap().check_windows);
+fn numbers_are_checked_by_default_where_one_gateway_has_all_packets() {
+    let path = "[path]\ninterface = \"lo\"";
+    let checks = |config: Config| config.path.unwrap().check_windows;
+    for (option, expected) in [
+        ("", true),
+        ("check-windows = true", true),
+        ("check-windows = false", false),
+    ] {
+        assert_eq!(
+            checks(parse(&format!("{path}\n{option}")).unwrap()),
+            expected,
+            "{option}"
+        );
+    }
     let here = "endpoints = [\"http://127.0.0.1:1\"]";
     let fleet = "[fleet]\nname = \"one\"\naddresses = [\"192.0.2.1\"]";
     for more in ["", fleet] {
-        let problems = of_etcd(&format!("{here}\n{on}\n{more}")).unwrap_err();
+        let problems = of_etcd(&format!("{here}\n{path}\ncheck-windows = true\n{more}")).unwrap_err();
         assert_eq!(problems.len(), 1, "{problems:?}");
         assert!(problems[0].contains("path.check-windows: true is not possible with store.kind"));
-        of_etcd(&format!("{here}\n{more}")).unwrap();
+        assert!(!checks(of_etcd(&format!("{here}\n{path}\n{more}")).unwrap()));
     }
 }
 

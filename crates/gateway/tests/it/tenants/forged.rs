@@ -19,24 +19,19 @@ use crate::tenants::on;
 use crate::tenants::paths::chats_fast;
 use crate::vtep::in_vxlan;
 
-const FAST: Kind = Kind::Ringside(Ringside {
-    more: "check-windows = true",
-    ..Ringside::FAST
-});
-const GENERIC: Kind = Kind::Ringside(Ringside {
-    mode: "generic",
-    more: "check-windows = true",
+const UNCHECKED: Kind = Kind::Ringside(Ringside {
+    more: "check-windows = false",
     ..Ringside::FAST
 });
 
 on! {
-    fast = super::FAST => segments_out_of_the_window_reach_nobody,
+    fast = crate::tenants::FAST => segments_out_of_the_window_reach_nobody,
         what_is_in_the_window_goes,
         what_was_sent_without_rules_goes_on_with_rules, ports_of_what_was_denied_are_free_again,
         a_connection_that_was_idle_goes_on, what_is_forged_at_once_ends_nothing,
         loss_and_reordering_end_nothing;
-    generic = super::GENERIC => segments_out_of_the_window_reach_nobody;
-    unchecked = crate::tenants::FAST => without_the_option_nothing_is_checked;
+    generic = crate::tenants::GENERIC => segments_out_of_the_window_reach_nobody;
+    unchecked = super::UNCHECKED => without_the_option_nothing_is_checked;
 }
 
 const PORT: u16 = 7000;
