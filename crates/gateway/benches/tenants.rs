@@ -1,8 +1,10 @@
 //! What real tenants get through the gateway: iperf3 and ping between namespaces whose interfaces are the kernel's own VXLAN,
 //! over the fast path, over workers alone, and through a gateway that is the kernel's own (a bridge and VXLAN endpoints);
-//! the first two with security groups as well; and over workers on both CPUs, and over one that looks for packets all the time.
+//! the first two with security groups as well, and once without `check-windows`; and over workers on both CPUs, and over one that looks
+//! for packets all the time.
 //!
-//! `cargo bench -p ringside-gateway --bench tenants [-- ROUNDS [SECONDS]] [apart] [moderated]`, as root. With `apart` what the gateway has sent is
+//! `cargo bench -p ringside-gateway --bench tenants [-- ROUNDS [SECONDS]] [apart] [moderated] [NAME...]`, as root. Names choose some
+//! of those. With `apart` what the gateway has sent is
 //! received by a kernel thread, which the scheduler puts where there is room: as if it were another machine, and no part of the gateway's own
 //! system call or softirq. With `moderated` hosts take what comes when the first packet of it is 50 µs old, as a NIC's interrupt
 //! moderation has them do; a veth tells of each packet at once. All beds are there at once, and each
@@ -77,7 +79,12 @@ const SLOW_AWAKE: Kind = Kind::Ringside(Ringside {
     ..Ringside::FAST
 });
 
-const CONTENDERS: [Contender; 7] = [
+const UNCHECKED: Kind = Kind::Ringside(Ringside {
+    more: "check-windows = false",
+    ..Ringside::FAST
+});
+
+const CONTENDERS: [Contender; 8] = [
     Contender {
         name: "kernel",
         kind: Kind::Kernel { summed: true },
@@ -113,10 +120,26 @@ const CONTENDERS: [Contender; 7] = [
         kind: SLOW_AWAKE,
         policed: false,
     },
+    Contender {
+        name: "unchecked",
+        kind: UNCHECKED,
+        policed: true,
+    },
 ];
 
-/// Which are told in proportion to which.
-const PAIRS: [(usize, usize); 9] = [(1, 0), (2, 0), (6, 0), (2, 1), (5, 1), (6, 1), (3, 1), (4, 2), (4, 3)];
+/// Which are printed as a ratio to which.
+const PAIRS: [(usize, usize); 10] = [
+    (1, 0),
+    (2, 0),
+    (6, 0),
+    (2, 1),
+    (5, 1),
+    (6, 1),
+    (3, 1),
+    (4, 2),
+    (4, 3),
+    (3, 7),
+];
 
 /// What is measured, and its unit.
 const FIGURES: [&str; 11] = [
@@ -138,28 +161,30 @@ fn main() {
     let mut words = std::env::args().skip(1).filter_map(|word| word.parse::<u32>().ok());
     let rounds = words.next().unwrap_or(7) as usize;
     let seconds = words.next().unwrap_or(1);
-    let mut beds: Vec<Bed> = (1..)
-        .zip(&CONTENDERS)
-        .map(|(number, contender)| contender.bed(number))
-        .collect();
+    let is_named = |contender: &Contender| std::env::args().any(|word| word == contender.name);
+    let is_any_named = CONTENDERS.iter().any(is_named);
+    let chosen = (0..CONTENDERS.len()).filter(|&which| !is_any_named || is_named(&CONTENDERS[which]));
+    let mut beds: Vec<(usize, Bed)> = chosen.map(|which| (which, CONTENDERS[which].bed(which + 1))).collect();
     let [apart, moderated] = ["apart", "moderated"].map(|word| std::env::args().any(|said| said == word));
     let _links = (apart || moderated).then(|| receive(&beds, apart, moderated));
     let mut all: Vec<[Vec<Round>; FIGURES.len()]> = CONTENDERS.iter().map(|_| Default::default()).collect();
     for round in 0..rounds {
         for turn in 0..beds.len() {
             // Each is first as often as the others.
-            let which = (round + turn) % beds.len();
-            CONTENDERS[which].wake(&mut beds[which], true);
-            for (rounds, round) in all[which].iter_mut().zip(measure(&beds[which], seconds)) {
+            let turn = (round + turn) % beds.len();
+            let (which, bed) = &mut beds[turn];
+            CONTENDERS[*which].wake(bed, true);
+            for (rounds, round) in all[*which].iter_mut().zip(measure(bed, seconds)) {
                 rounds.push(round);
             }
-            CONTENDERS[which].wake(&mut beds[which], false);
+            CONTENDERS[*which].wake(bed, false);
         }
     }
     println!("{rounds} rounds of {seconds} s and of {ECHOES} echoes: median (least to most)");
     for (at, what) in FIGURES.into_iter().enumerate() {
         println!("\n{what}");
-        for (contender, rounds) in CONTENDERS.iter().zip(&all) {
+        for (which, _) in &beds {
+            let (contender, rounds) = (&CONTENDERS[*which], &all[*which]);
             match figure(&rounds[at]) {
                 Ok(figure) => println!(
                     "  {:<12} {:>9.3} ({:.3} to {:.3}), {} rounds",
@@ -212,9 +237,10 @@ impl Contender {
 
 /// How hosts receive what comes from a gateway: by a thread of the kernel's, with moderated interrupts, or both. A veth has a NAPI instance for
 /// that where an XDP program is, as the beds of ours have one; the kernel's own gateway gets the same.
-fn receive(beds: &[Bed], apart: bool, moderated: bool) -> Vec<Link> {
+fn receive(beds: &[(usize, Bed)], apart: bool, moderated: bool) -> Vec<Link> {
     let mut links = Vec::new();
-    for (bed, contender) in beds.iter().zip(&CONTENDERS) {
+    for (which, bed) in beds {
+        let contender = &CONTENDERS[*which];
         for uplink in &bed.uplinks {
             let far = &uplink.b;
             if matches!(contender.kind, Kind::Kernel { .. }) {
