@@ -16,7 +16,7 @@ use crate::common::PATIENCE;
 
 /// Kinds of devices with the `ip` commands that make `stack0` on the device `DEV`, whose addresses
 /// are `OWN` and `OWN6` and whose peer's are `PEER`, `PEER6` and, of its hardware, `HARDWARE`.
-const KINDS: [(&str, &str); 38] = [
+const KINDS: [(&str, &str); 39] = [
     ("vlan", "link add link DEV name stack0 type vlan id 5"),
     ("qinq", "link add link DEV name stack0 type vlan proto 802.1ad id 5"),
     ("macvlan", "link add link DEV name stack0 type macvlan mode private"),
@@ -62,6 +62,11 @@ const KINDS: [(&str, &str); 38] = [
         "ip6erspan",
         "link add stack0 type ip6erspan seq key 7 local OWN6 remote PEER6 dev DEV \
          erspan_ver 1 erspan 7",
+    ),
+    (
+        "l2tp",
+        "l2tp add tunnel tunnel_id 1 peer_tunnel_id 1 encap ip local OWN remote PEER; \
+         l2tp add session name stack0 tunnel_id 1 session_id 1 peer_session_id 1",
     ),
     ("gre", "link add stack0 type gre local OWN remote PEER dev DEV"),
     ("ip6gre", "link add stack0 type ip6gre local OWN6 remote PEER6 dev DEV"),
@@ -152,6 +157,9 @@ fn devices_on_top_of_others() {
         "batman-adv",
         "vxlan",
         "geneve",
+        "l2tp_ip",
+        "l2tp_netlink",
+        "l2tp_eth",
         "ip_gre",
         "ip6_gre",
         "ipip",
@@ -221,12 +229,12 @@ fn stack(end: &End, peer: &End, (kind, commands): (&str, &str), address: &str) -
 }
 
 /// Returns whether a datagram to the port's side comes out of one of its queues.
-fn receives(lab: &Lab, port: &mut Port) -> bool {
+fn receives(lab: &Lab, port: &mut Port, patience: Duration) -> bool {
     const PAYLOAD: [u8; 100] = [7; 100];
     let from = lab
         .a
         .run(|| std::net::UdpSocket::bind(("10.88.0.1", 0)).expect("a socket"));
-    wait_until(PATIENCE, || {
+    wait_until(patience, || {
         _ = from.send_to(&PAYLOAD, ("10.88.0.2", 9));
         port.queues_mut().any(|queue| {
             let wait = Wait::Poll(Duration::from_millis(5));
@@ -279,7 +287,10 @@ fn try_kind(kind: &str, commands: &str) -> Result<String, String> {
         _ => {}
     }
     // A team has no mode without teamd, and carries nothing.
-    match kind == "team" || receives(&lab, &mut port) {
+    // A mesh takes no ARP for its first 30 s where its nodes may be joined by a bridge as well
+    // (bridge_loop_avoidance.c, BATADV_BLA_WAIT_PERIODS).
+    let patience = if kind == "batadv" { 3 * PATIENCE } else { PATIENCE };
+    match kind == "team" || receives(&lab, &mut port, patience) {
         true => Ok(port.queues()[0].report().path.to_string()),
         false => Err(format!("nothing comes: {report}")),
     }
