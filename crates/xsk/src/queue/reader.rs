@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
 use rustix::net::sockopt::xdp_statistics;
@@ -28,7 +29,13 @@ pub struct StatsReader {
 
 /// Where the kernel's counters of a socket are.
 #[derive(Clone)]
-pub(super) struct SocketCounters(Arc<Mutex<Socket>>);
+pub(super) struct SocketCounters(Arc<Shared>);
+
+struct Shared {
+    socket: Mutex<Socket>,
+    /// Whether the socket is [`Socket::Closed`], without the lock: another reader may have it.
+    is_closed: AtomicBool,
+}
 
 enum Socket {
     /// The open socket, and what a zero-copy NIC receives into. The queue removes both from here
@@ -60,7 +67,10 @@ impl SocketCounters {
             fill: bound.pair.read(|pair| pair.fill.producer_index()),
             rx: rx.producer_index(),
         });
-        Self(Arc::new(Mutex::new(Socket::Open(Arc::clone(&bound.fd), frames))))
+        Self(Arc::new(Shared {
+            socket: Mutex::new(Socket::Open(Arc::clone(&bound.fd), frames)),
+            is_closed: AtomicBool::new(false),
+        }))
     }
 
     /// Counts if the NIC has no frame now: the queue's thread may be inside no call.
@@ -77,6 +87,7 @@ impl SocketCounters {
         let mut socket = self.lock();
         let last = read(&socket).unwrap_or_default();
         *socket = Socket::Closed(last);
+        self.0.is_closed.store(true, Ordering::Release);
     }
 
     pub(super) fn read(&self) -> Result<KernelStats, Errno> {
@@ -84,7 +95,7 @@ impl SocketCounters {
     }
 
     fn lock(&self) -> MutexGuard<'_, Socket> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.socket.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -110,11 +121,7 @@ fn kernel_stats(fd: BorrowedFd<'_>) -> Result<KernelStats, Errno> {
 impl StatsReader {
     /// Returns whether the queue was closed. It never waits: a queue that is closing is not closed.
     pub fn is_closed(&self) -> bool {
-        match self.socket.0.try_lock() {
-            Ok(socket) => matches!(*socket, Socket::Closed(_)),
-            Err(TryLockError::Poisoned(socket)) => matches!(**socket.get_ref(), Socket::Closed(_)),
-            Err(TryLockError::WouldBlock) => false,
-        }
+        self.socket.0.is_closed.load(Ordering::Acquire)
     }
 
     /// The queue's number on its interface.

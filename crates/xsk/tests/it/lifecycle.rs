@@ -3,7 +3,8 @@
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use crate::common::conformance::{Case, OTHER, row, row_on, usual};
@@ -557,4 +558,33 @@ fn huge_pages_fall_back_and_the_report_says_so() {
     send_numbers(sender.queues_mut().nth(1).unwrap(), 0..100, &lab.a, &lab.b);
     assert_eq!(collect(port.queues_mut().nth(1).unwrap(), 100, PATIENCE).len(), 100);
     let _ = port.queues()[0].as_fd();
+}
+
+/// Whoever looks whether a queue is closed neither waits for another reader nor is misled by it.
+#[test]
+fn a_closed_queue_is_closed_while_another_thread_reads_its_counters() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("closed", 1);
+    let mut port = open(&lab.b, Path::NativeCopy, |port| port);
+    let reader = only(&mut port).stats_reader();
+    assert!(!reader.is_closed());
+    drop(port);
+    let (ends, reads) = (AtomicBool::new(false), AtomicU32::new(0));
+    let looks_open = thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ends.load(Ordering::Relaxed) {
+                reader.stats().expect("as it was when it was closed");
+                reads.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let mut looks_open = 0;
+        while reads.load(Ordering::Relaxed) < 100_000 {
+            looks_open += u32::from(!reader.is_closed());
+        }
+        ends.store(true, Ordering::Relaxed);
+        looks_open
+    });
+    assert_eq!(looks_open, 0, "answers that it is open");
 }
