@@ -187,10 +187,11 @@ impl QueueOptions {
         self
     }
 
-    /// Number of ports among which a limit on memory (`RLIMIT_MEMLOCK`, the control group) is
-    /// divided. Default 1. The queues of a port take fewer frames until all of them fit its share,
-    /// 512 at least, so that the first port of a process leaves memory for the others. Has no
-    /// effect on a number of [`frames`](Self::frames) that was chosen.
+    /// Number of ports among which memory is divided: `RLIMIT_MEMLOCK`, and what a control group
+    /// has left or this process has for frames. Default 1. The queues of a port take fewer frames
+    /// until all of them fit its share, 512 at least, so that the first port of a process leaves
+    /// memory for the others. Has no effect on a number of [`frames`](Self::frames) that was
+    /// chosen.
     #[must_use]
     pub fn memory_shares(mut self, ports: u32) -> Self {
         self.memory_shares = ports.max(1);

@@ -221,7 +221,7 @@ impl Request<'_> {
         let region = match memory {
             Some(memory) => Region::custom(memory, bytes)?,
             None => {
-                check_budget(|| self.whose(), bytes as u64)?;
+                check_budget(|| self.whose(), bytes as u64, 1)?;
                 Region::map(bytes, self.options.huge_pages)
                     .map_err(|errno| Error::unmapped(self.whose(), bytes, errno))?
             }

@@ -111,15 +111,16 @@ pub(crate) fn shared_umem(
     match args.shared_umem(frames(args, false)?, from) {
         Err(ringside_xsk::Error::Memory { limit, .. }) if args.frames.is_none() => {
             let fewest = QueueOptions::MIN_DEFAULT_FRAMES;
-            output::note(format_args!(
-                "{fewest} frames a queue instead of {}, because {limit}",
-                QueueOptions::DEFAULT_FRAMES
-            ));
             let args = PortArgs {
                 frames: Some(fewest),
                 ..args.clone()
             };
-            Ok((args.shared_umem(frames(&args, true)?, from)?, args))
+            let umem = args.shared_umem(frames(&args, true)?, from)?;
+            output::note(format_args!(
+                "{fewest} frames a queue instead of {}, because {limit}",
+                QueueOptions::DEFAULT_FRAMES
+            ));
+            Ok((umem, args))
         }
         umem => Ok((umem?, args.clone())),
     }

@@ -12,11 +12,11 @@ use crate::error::Error;
 use crate::link::Link;
 use crate::mode::{Mode, Path};
 use crate::nic_buffers;
-use crate::options::{Direction, QueueOptions};
+use crate::options::{Direction, QueueOptions, Sizes};
 use crate::program::{AttachMode, XdpLink, XskMap};
 use crate::queue::{LACKS_PROGRAM, Queue, finish};
 use crate::socket::{Failure, Request};
-use crate::umem::SharedUmem;
+use crate::umem::{SharedUmem, check_budget};
 
 /// The modes, from best to worst, until one is had.
 pub(super) struct Ladder<'a> {
@@ -139,6 +139,18 @@ impl Ladder<'_> {
         }
     }
 
+    /// Refuses queues whose frames do not fit the port's share of the memory, if they can take
+    /// fewer: with zero-copy there are more of them.
+    fn check_memory(&self, path: Path, options: &QueueOptions) -> Result<(), Refused> {
+        if self.shared.is_some() || !options.can_take_fewer_frames() {
+            return Ok(());
+        }
+        let (interface, mtu) = (self.interface, self.mtu);
+        nic_buffers::sizes(interface, mtu, options, path, self.nic_ring, None)
+            .and_then(|sizes| check_memory(interface, self.queues.len(), sizes, options))
+            .map_err(Refused::Fatal)
+    }
+
     fn open_all(
         &self,
         loaded: &Loaded,
@@ -149,7 +161,9 @@ impl Ladder<'_> {
         let mut options = self.options.clone();
         let mut short_of = self.short_of.clone();
         loop {
-            match self.open_each(loaded, (&options, short_of.as_deref()), (path, why), opened) {
+            let fits = self.check_memory(path, &options);
+            let with = (&options, short_of.as_deref());
+            match fits.and_then(|()| self.open_each(loaded, with, (path, why), opened)) {
                 // Of all queues: the first ones must not have what the last ones lack.
                 Err(Refused::Fatal(Error::Memory { limit, .. }))
                     if self.shared.is_none() && options.take_fewer_frames() =>
@@ -222,6 +236,23 @@ impl Ladder<'_> {
         }
         Ok(queue)
     }
+}
+
+/// Checks that there is memory for the frames of all queues of a port.
+pub(super) fn check_memory(
+    interface: &Interface,
+    queues: usize,
+    sizes: Sizes,
+    options: &QueueOptions,
+) -> Result<(), Error> {
+    let total = sizes.geometry.bytes() as u64 * queues as u64;
+    let whose = || format!("{}, {queues} queue(s)", interface.name());
+    // The fewest frames have no share: they may still fit.
+    let shares = match options.can_take_fewer_frames() {
+        true => options.memory_shares,
+        false => 1,
+    };
+    check_budget(whose, total, shares)
 }
 
 /// What has been opened so far, undone in the right order unless it is taken.

@@ -12,7 +12,7 @@ use ringside_nic::host::{Cap, Capabilities};
 use rustix::io::Errno;
 
 use super::guard::PortGuard;
-use super::ladder::{Ladder, Opened};
+use super::ladder::{Ladder, Opened, check_memory};
 #[cfg(feature = "attach")]
 use super::own::{Wanted, spare_host};
 use super::{Loaded, OpenQueues, Port, PortBuilder};
@@ -27,7 +27,6 @@ use crate::queue::Queue;
 use crate::report::{PortReport, ProgramReport};
 use crate::socket::check_mtu;
 use crate::sys;
-use crate::umem::check_budget;
 
 pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
     let recipe = builder.try_clone()?;
@@ -73,13 +72,7 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
     // All queues together: each by itself may fit where the port does not.
     let mut short_of = None;
     while umem.is_none() {
-        // Fewest frames have no share: they may still fit.
-        let shares = match options.can_take_fewer_frames() {
-            true => u64::from(options.memory_shares),
-            false => 1,
-        };
-        let total = sizes.geometry.bytes() as u64 * chosen.len() as u64 * shares;
-        match check_budget(|| format!("{}, {} queue(s)", interface.name(), chosen.len()), total) {
+        match check_memory(&interface, chosen.len(), sizes, &options) {
             Ok(()) => break,
             Err(Error::Memory { limit, .. }) if options.take_fewer_frames() => short_of = Some(limit),
             Err(error) => return Err(error),

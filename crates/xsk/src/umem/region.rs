@@ -4,6 +4,7 @@ use std::ptr::NonNull;
 
 use rustix::io::Errno;
 
+use super::budget::Mapped;
 use crate::error::Error;
 use crate::mmap::{Mapping, Pages};
 
@@ -34,6 +35,8 @@ pub(crate) struct Region {
     pages: Pages,
     /// Why the pages are not the ones asked for.
     note: Option<String>,
+    /// Of normal pages, which a control group counts.
+    _mapped: Option<Mapped>,
 }
 
 impl Region {
@@ -47,6 +50,7 @@ impl Region {
                         backing: Backing::Mapping(mapping),
                         pages: Pages::Huge,
                         note,
+                        _mapped: None,
                     });
                 }
                 Err(errno) => {
@@ -61,6 +65,7 @@ impl Region {
             backing: Backing::Mapping(Mapping::anonymous(bytes, Pages::Normal)?),
             pages: Pages::Normal,
             note,
+            _mapped: Some(Mapped::new(bytes)),
         })
     }
 
@@ -75,6 +80,7 @@ impl Region {
                 backing: Backing::Custom(memory),
                 pages: Pages::Custom,
                 note: None,
+                _mapped: None,
             });
         };
         Err(Error::Setting {

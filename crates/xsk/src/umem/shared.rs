@@ -232,7 +232,7 @@ impl SharedUmemBuilder {
             .with_tx_features(self.tx_metadata.features());
         let bytes = geometry.bytes();
         let whose = || "a shared UMEM".to_owned();
-        check_budget(whose, bytes as u64)?;
+        check_budget(whose, bytes as u64, 1)?;
         let region = Region::map(bytes, self.huge_pages).map_err(|errno| Error::unmapped(whose(), bytes, errno))?;
         Ok(SharedUmem {
             umem: Umem::new(region, geometry, self.hints),

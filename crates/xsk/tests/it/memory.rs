@@ -8,12 +8,14 @@ use crate::common::PATIENCE;
 use crate::common::child::{part, play, said, say_outcome};
 use crate::common::{assert_clean, lab};
 use ringside_netlab::testing::{MemoryGroup, is_root, join_group, skip_unsupported};
-use ringside_xsk::{Error, Interface, Port, Queue, QueueOptions};
+use ringside_xsk::{Error, Interface, Mode, Port, Queue, QueueOptions};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// In which control group a child is to be.
 const GROUP: &str = "RINGSIDE_TEST_GROUP";
+/// A further interface of that namespace.
+const SECOND: &str = "second";
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
 
@@ -59,6 +61,21 @@ fn child() {
                 drop((first, second));
                 Ok(())
             }));
+        }
+        "open-two-ports" => {
+            let second = Interface::by_name(SECOND).expect("the second interface");
+            let options = patient.frame_size(4096).memory_shares(2);
+            let open = |interface| {
+                let port = Port::builder(interface).queues([0]).options(options.clone());
+                // The memory of a step of the ladder that was refused is freed some time later.
+                port.mode(Mode::Require(ringside_xsk::Path::NativeCopy))
+                    .open()
+                    .expect("opens")
+            };
+            let ports = [open(interface), open(second)];
+            for report in ports.iter().flat_map(|port| &port.report().queues) {
+                println!("says: {}: {}", report.frames, report.notes.join("; "));
+            }
         }
         other => panic!("{other}"),
     }
@@ -198,4 +215,34 @@ fn too_little_memory_of_the_control_group_is_told_to_the_byte() {
     let path = group.path().to_owned();
     drop(group);
     assert!(!path.exists(), "{} is left", path.display());
+}
+
+#[test]
+fn ports_get_equal_shares_of_what_a_control_group_has_left() {
+    if !is_root() {
+        return;
+    }
+    // Two ports with 2048 frames of 4 KiB have 16 MiB, and the process itself has little.
+    const LIMIT: u64 = 21 * MIB;
+    let Some(group) = MemoryGroup::with_limit(LIMIT) else {
+        return skip_unsupported("a control group below which one with a memory limit can be made");
+    };
+    let lab = lab("cgroupshares", 1);
+    for arguments in [
+        &["link", "add", SECOND, "type", "veth", "peer", "name", "peer"][..],
+        &["link", "set", SECOND, "up"],
+        &["link", "set", "peer", "up"],
+    ] {
+        let status = lab.b.ns.command("ip").args(arguments).status();
+        assert!(status.expect("ip").success(), "{arguments:?}");
+    }
+    let told = said(play(&lab, "open-two-ports", "+all", None).env(GROUP, group.path()));
+    let notes: Vec<&str> = told.lines().collect();
+    assert_eq!(notes.len(), 2, "{told}");
+    let group = format!("the control group {}", group.path().display());
+    let reason = format!("2048: 2048 frames instead of 4096, because {group} has ");
+    let shared = format!(" bytes left of its memory limit of {LIMIT}, shared by 2 ports");
+    for note in notes {
+        assert!(note.starts_with(&reason) && note.contains(&shared), "{told}");
+    }
 }
