@@ -19,6 +19,7 @@ impl CpuWait {
     /// Reads the waits of the threads of some processes until now.
     pub(crate) fn of(processes: impl IntoIterator<Item = u32>) -> Self {
         Self {
+            // Before the readings, so that no wait is outside of the time.
             begun: Instant::now(),
             waits: processes.into_iter().map(|pid| (pid, ThreadWaits::of(pid))).collect(),
         }
@@ -31,6 +32,7 @@ impl CpuWait {
         let longest_ns = reported
             .map(|(pid, then)| ThreadWaits::of(*pid).longest_since(then))
             .max()?;
-        Some(longest_ns as f64 / self.begun.elapsed().as_nanos().max(1) as f64)
+        // The kernel adds a wait when it ends, all of one that began before the first reading.
+        Some((longest_ns as f64 / self.begun.elapsed().as_nanos().max(1) as f64).min(1.0))
     }
 }

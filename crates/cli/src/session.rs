@@ -193,11 +193,10 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
-    /// Returns the share of the time, 0 to 1, that the worker which waited most had no CPU. `None`
-    /// where the kernel does not tell.
+    /// Returns the share of its time, 0 to 1, that the worker which waited most had no CPU. `None`
+    /// where the kernel does not report it.
     pub(crate) fn cpu_wait(&self) -> Option<f64> {
-        let wait_ns = self.stages.as_ref()?.longest_wait_ns()?;
-        Some(wait_ns as f64 / self.duration.as_nanos().max(1) as f64)
+        self.stages.as_ref()?.longest_wait()
     }
 }
 

@@ -129,10 +129,7 @@ impl Rounds {
 #[must_use]
 pub fn cpu_wait(result: &Outcome) -> Option<f64> {
     match result {
-        Outcome::Run(run) => {
-            let wait_ns = run.cpu_stages.as_ref()?.longest_wait_ns()?;
-            Some(wait_ns as f64 / run.duration_ns.max(1) as f64)
-        }
+        Outcome::Run(run) => run.cpu_stages.as_ref()?.longest_wait(),
         Outcome::Search(search) => Some(search.cpu_wait_percent? / 100.0),
         Outcome::Compare(compare) => Some(compare.cpu_wait_percent? / 100.0),
         Outcome::Sweep(sweep) => Some(sweep.cpu_wait_percent? / 100.0),
@@ -471,6 +468,35 @@ mod tests {
             ..quiet()
         };
         assert_eq!(reasons(&unsure), []);
+    }
+
+    #[test]
+    fn a_run_that_ended_before_it_began_waited_for_no_more_than_its_time() {
+        use crate::schema::{CpuStages, Operation, RunResult, ThreadUse};
+        let mut run = RunResult::new(Operation::Tx);
+        // Its thread waited before the first packet was due.
+        run.duration_ns = 1_000_000;
+        run.cpu_stages = Some(CpuStages {
+            packets: 0,
+            user_ns: 0,
+            system_ns: 0,
+            softirq_ns: 0,
+            steal_ns: 0,
+            tick_ns: 10_000_000,
+            per_packet: None,
+            threads: vec![ThreadUse {
+                name: "worker 0".into(),
+                is_kernel: false,
+                run_ns: Some(2_640_000),
+                wait_ns: Some(7_360_000),
+                elapsed_ns: Some(10_000_000),
+                user_ns: 0,
+                system_ns: 0,
+            }],
+            counters: None,
+            no_counters: None,
+        });
+        assert_eq!(cpu_wait(&Outcome::Run(Box::new(run))), Some(0.736));
     }
 
     #[test]

@@ -110,8 +110,8 @@ impl Contender<'_> {
             reading.pps = rates.packets_pps;
             reading.loss = (offered != 0).then(|| (1.0 - told.packets.delivered() as f64 / offered as f64).max(0.0));
         }
-        let far_waiting = far.cpu_wait_percent.unwrap_or(0.0) / 100.0;
-        reading.waiting = reading.waiting.max(far_waiting.min(1.0));
+        // Servers of earlier versions report more than all of the time.
+        reading.far_waiting = far.cpu_wait_percent.map(|percent| (percent / 100.0).min(1.0));
         reading.cpus[1] = cpu(&told.cpus, self.bench.receiver_cpu());
         Ok(reading)
     }

@@ -33,7 +33,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use ringside_measure::schema::{Document, Outcome};
+use ringside_measure::schema::{Document, FarEnd, Outcome};
 
 use crate::args::bad_value;
 use crate::output::grid::terminal_columns;
@@ -90,8 +90,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             started.elapsed().as_secs_f64()
         );
     }
+    let far = bed.turns.as_ref().and_then(Turns::finish).map(|far| FarEnd {
+        cpu_wait_percent: report::far_cpu_wait_percent(&contests),
+        ..far
+    });
     let result = report::result(args, rounds, reached, contests);
-    let far = bed.turns.as_ref().and_then(Turns::finish);
     let document = system::document_with(bed.records(), Outcome::Compare(result), far.clone());
     // What is attached and mapped goes before anything is told.
     let (path, notes) = (bed.description(), bed.notes());

@@ -22,14 +22,12 @@ pub(super) fn result(args: &Args, rounds: u32, reached: bool, contests: Vec<Cont
         let (of, width) = widest.unwrap_or_else(|| ("no ratio".into(), None));
         UntilCi::of(until.width(), reached, of, width)
     });
-    let series = contests.iter().flat_map(|contest| &contest.series);
-    let readings = series.flat_map(|series| &series.readings);
     CompareResult {
         until_ci,
         rounds,
         round_duration_ns: nanos(args.bench.slot),
         steal_limit_percent: STEAL_LIMIT * 100.0,
-        cpu_wait_percent: cpu_wait_percent(readings.map(|(_, reading)| reading)),
+        cpu_wait_percent: cpu_wait_percent(readings(&contests)),
         turns_repeated: contests
             .iter()
             .flat_map(|contest| &contest.series)
@@ -78,11 +76,25 @@ fn aa(contest: &Contest) -> Vec<AaRatio> {
         .collect()
 }
 
+fn readings(contests: &[Contest]) -> impl Iterator<Item = &Reading> {
+    let series = contests.iter().flat_map(|contest| &contest.series);
+    let readings = series.flat_map(|series| &series.readings);
+    readings.map(|(_, reading)| reading)
+}
+
 /// Returns for how long the thread that waited most had no CPU, in percent of a turn: the median of
 /// the turns that count.
 pub(crate) fn cpu_wait_percent<'r>(turns: impl IntoIterator<Item = &'r Reading>) -> Option<f64> {
-    let waits = turns.into_iter().map(|turn| round(turn, turn.waiting));
-    Some(figure(&waits.collect::<Vec<_>>()).ok()?.median * 100.0)
+    median_percent(turns.into_iter().map(|turn| round(turn, turn.waiting)))
+}
+
+/// As [`cpu_wait_percent`], of a server's threads.
+pub(super) fn far_cpu_wait_percent(contests: &[Contest]) -> Option<f64> {
+    median_percent(readings(contests).filter_map(|turn| Some(round(turn, turn.far_waiting?))))
+}
+
+fn median_percent(shares: impl Iterator<Item = Round>) -> Option<f64> {
+    Some(figure(&shares.collect::<Vec<_>>()).ok()?.median * 100.0)
 }
 
 fn table(contest: &Contest) -> Table {

@@ -22,6 +22,7 @@ fn reading(pps: f64, steal: f64) -> Reading {
         cpus: [sender, receiver],
         steal,
         waiting: 0.25,
+        far_waiting: None,
     }
 }
 
@@ -236,6 +237,21 @@ fn cpu_wait_is_the_median_of_turns_that_count() {
     let turns = [turn(0.0, 0.0), turn(0.25, 0.0), turn(0.5, 0.0), turn(1.0, 0.5)];
     assert_eq!(super::cpu_wait_percent(&turns), Some(25.0));
     assert_eq!(super::cpu_wait_percent(&[]), None);
+}
+
+#[test]
+fn cpu_wait_of_a_server_is_apart_from_that_of_this_host() {
+    let turn = |far_waiting| Reading {
+        far_waiting,
+        ..reading(1.0, 0.0)
+    };
+    let waits = [Some(0.25), None, Some(0.75), Some(0.5)];
+    let turns = (0..).zip(waits.map(turn));
+    let contests = [contest(Operation::Rx, vec![series(Kind::UdpSpin, turns)])];
+    assert_eq!(super::far_cpu_wait_percent(&contests), Some(50.0));
+    assert_eq!(super::cpu_wait_percent(super::readings(&contests)), Some(25.0));
+    let local = [contest(Operation::Rx, vec![series(Kind::UdpSpin, [(0, turn(None))])])];
+    assert_eq!(super::far_cpu_wait_percent(&local), None);
 }
 
 #[test]

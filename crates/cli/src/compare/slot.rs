@@ -61,6 +61,8 @@ pub(crate) struct Reading {
     pub(crate) steal: f64,
     /// Share of the slot in which a thread of ours was ready to run and another process had its CPU; the worst thread's.
     pub(crate) waiting: f64,
+    /// The same of the threads of a server; `None` without one, or where it does not report it.
+    pub(crate) far_waiting: Option<f64>,
 }
 
 impl Reading {
@@ -261,6 +263,7 @@ impl Slot<'_> {
                 cpus,
                 steal,
                 waiting,
+                far_waiting: None,
             };
             Ok((reading, offered))
         })
@@ -301,6 +304,7 @@ impl Slot<'_> {
             cpus,
             steal,
             waiting,
+            far_waiting: None,
         })
     }
 

@@ -2,18 +2,20 @@
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use perf_event::events::Hardware;
 use perf_event::{Builder, Counter};
 use ringside_measure::schema::{self, CpuStages, PerfCounts, ThreadUse};
 use ringside_nic::host::{CpuTimes, ThreadTime, packet_threads};
 
+use super::nanos;
 use crate::system;
 
 /// Readings at the begin of a run, and what its threads tell at their ends.
 pub(super) struct Meter {
     cpus: Option<CpuTimes>,
-    kernel: Vec<(u32, String, ThreadTime)>,
+    kernel: Vec<(u32, String, ThreadTime, Instant)>,
     workers: Mutex<Workers>,
 }
 
@@ -28,7 +30,10 @@ impl Meter {
     pub(super) fn start() -> Self {
         let kernel = packet_threads()
             .into_iter()
-            .filter_map(|(pid, name)| Some((pid, name, ThreadTime::of(pid)?)))
+            .filter_map(|(pid, name)| {
+                let start = Instant::now();
+                Some((pid, name, ThreadTime::of(pid)?, start))
+            })
             .collect();
         Self {
             cpus: CpuTimes::read().ok(),
@@ -42,6 +47,8 @@ impl Meter {
         Worker {
             meter: self,
             number,
+            // Before the reading, so that no wait is outside of the time.
+            start: Instant::now(),
             begun: ThreadTime::current(),
             counters: Counters::start(),
         }
@@ -52,12 +59,13 @@ impl Meter {
         let Some((before, after)) = self.cpus.zip(CpuTimes::read().ok()) else {
             return (Vec::new(), None);
         };
-        let tick_ns = 1_000_000_000 / CpuTimes::ticks_per_second().max(1);
+        let tick_ns = tick_ns();
         let passed = after.since(&before).sum();
         let mut workers = self.workers.into_inner().unwrap_or_else(PoisonError::into_inner);
         workers.threads.sort_by(|a, b| a.name.cmp(&b.name));
-        let kernel = self.kernel.into_iter().filter_map(|(pid, name, begun)| {
-            let used = used(name, true, ThreadTime::of(pid)?.since(begun), tick_ns);
+        let kernel = self.kernel.into_iter().filter_map(|(pid, name, begun, start)| {
+            let time = ThreadTime::of(pid)?.since(begun);
+            let used = used(name, true, time, start.elapsed());
             (used.run_ns.unwrap_or(used.system_ns) != 0).then_some(used)
         });
         workers.threads.extend(kernel);
@@ -77,12 +85,19 @@ impl Meter {
     }
 }
 
-fn used(name: String, is_kernel: bool, time: ThreadTime, tick_ns: u64) -> ThreadUse {
+/// Returns the kernel's step of CPU times.
+fn tick_ns() -> u64 {
+    1_000_000_000 / CpuTimes::ticks_per_second().max(1)
+}
+
+fn used(name: String, is_kernel: bool, time: ThreadTime, elapsed: Duration) -> ThreadUse {
+    let tick_ns = tick_ns();
     ThreadUse {
         name,
         is_kernel,
         run_ns: time.run_ns,
         wait_ns: time.wait_ns,
+        elapsed_ns: Some(nanos(elapsed)),
         user_ns: time.user * tick_ns,
         system_ns: time.system * tick_ns,
     }
@@ -92,6 +107,7 @@ fn used(name: String, is_kernel: bool, time: ThreadTime, tick_ns: u64) -> Thread
 pub(super) struct Worker<'a> {
     meter: &'a Meter,
     number: usize,
+    start: Instant,
     begun: Option<ThreadTime>,
     counters: io::Result<Counters>,
 }
@@ -102,15 +118,15 @@ impl Drop for Worker<'_> {
             Ok(counters) => counters.read().map_err(|error| error.to_string()),
             Err(error) => Err(why(error)),
         };
-        let tick_ns = 1_000_000_000 / CpuTimes::ticks_per_second().max(1);
         let time = self
             .begun
             .zip(ThreadTime::current())
             .map(|(begun, now)| now.since(begun));
+        let elapsed = self.start.elapsed();
         let mut workers = self.meter.workers.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(time) = time {
             let name = format!("worker {}", self.number);
-            workers.threads.push(used(name, false, time, tick_ns));
+            workers.threads.push(used(name, false, time, elapsed));
         }
         match counted {
             Ok(counts) => workers.counters = Some(workers.counters.unwrap_or_default().plus(counts)),
@@ -175,8 +191,6 @@ fn whole(counter: &mut Counter) -> io::Result<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
-
     use perf_event::events::Software;
 
     use super::*;
@@ -204,6 +218,24 @@ mod tests {
         assert!(
             (least..=most).contains(&counted),
             "{counted} is not in {least}..={most}"
+        );
+    }
+
+    #[test]
+    fn a_thread_waits_within_its_own_time() {
+        let meter = Meter::start();
+        let worker = meter.worker(0);
+        std::thread::sleep(Duration::from_millis(20));
+        drop(worker);
+        let (_, stages) = meter.end();
+        let stages = stages.unwrap();
+        let own = stages.threads.iter().find(|thread| !thread.is_kernel).unwrap();
+        assert!(own.elapsed_ns >= Some(20_000_000), "{own:?}");
+        let waited = stages.longest_wait().expect("the kernel counts waits");
+        assert!((0.0..=1.0).contains(&waited), "{own:?}");
+        assert!(
+            stages.threads.iter().all(|thread| thread.elapsed_ns >= thread.wait_ns),
+            "{stages:?}"
         );
     }
 

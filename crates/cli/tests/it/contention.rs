@@ -175,8 +175,15 @@ fn a_client_reports_the_cpu_time_that_its_server_lost() {
          --slot-ms 100 --json",
         lab.b.ipv4
     );
-    let validity = contention(&sampled(&lab.a, &line));
-    assert!(validity.cpu_wait_percent > Some(4.0), "{validity:?}");
+    let done = sampled(&lab.a, &line);
+    let validity = contention(&done);
+    let mut texts = validity.reasons.iter().map(|invalid| &invalid.text);
+    assert!(
+        texts.any(|text| text.starts_with("at the far end other processes had the CPU for")),
+        "{validity:?}"
+    );
+    let far = done.document().far.expect("a far end");
+    assert!(far.cpu_wait_percent > Some(4.0), "{far:#?}");
 }
 
 #[test]

@@ -44,12 +44,12 @@ pub struct StagesPerPacket {
 }
 
 impl CpuStages {
-    /// Returns for how long the thread of the run that waited most for a CPU did so, in
-    /// nanoseconds. `None` where the kernel does not tell.
+    /// Returns the share of its time, 0 to 1, that the thread of the run which waited most for a
+    /// CPU did so. `None` where the kernel does not report it.
     #[must_use]
-    pub fn longest_wait_ns(&self) -> Option<u64> {
+    pub fn longest_wait(&self) -> Option<f64> {
         let threads = self.threads.iter().filter(|thread| !thread.is_kernel);
-        threads.filter_map(|thread| thread.wait_ns).max()
+        threads.filter_map(ThreadUse::wait).reduce(f64::max)
     }
 }
 
@@ -67,10 +67,23 @@ pub struct ThreadUse {
     /// does not tell.
     #[serde(default)]
     pub wait_ns: Option<u64>,
+    /// Time between the two readings of these, in nanoseconds: of a thread of the run its whole
+    /// part in it. `None` in results of versions that did not report it.
+    #[serde(default)]
+    pub elapsed_ns: Option<u64>,
     /// Of it its own code, as the kernel shares it out.
     pub user_ns: u64,
     /// Of it the kernel.
     pub system_ns: u64,
+}
+
+impl ThreadUse {
+    /// Returns the share of its time, 0 to 1, that it was ready to run and had no CPU.
+    #[allow(clippy::cast_precision_loss, reason = "times of less than 2^53 ns, three months")]
+    fn wait(&self) -> Option<f64> {
+        // Two clocks of the kernel's may differ by some nanoseconds.
+        Some((self.wait_ns? as f64 / self.elapsed_ns?.max(1) as f64).min(1.0))
+    }
 }
 
 /// Counts of the CPU's performance counters, all threads of the run together, in user code and in the kernel on their behalf.
@@ -152,6 +165,30 @@ mod tests {
         assert_eq!(busy(10_000_000).over(999).per_packet, None);
         let cost = busy(10_000_000).over(1_000).per_packet.expect("enough");
         assert!((cost.user_ns - 10_000.0).abs() < 1e-6, "{cost:?}");
+    }
+
+    #[test]
+    fn a_thread_waits_for_a_share_of_its_own_time() {
+        let thread = |wait_ns, elapsed_ns| ThreadUse {
+            name: "worker 0".into(),
+            is_kernel: false,
+            run_ns: Some(1_000_000),
+            wait_ns,
+            elapsed_ns,
+            user_ns: 0,
+            system_ns: 0,
+        };
+        let stages = |threads: Vec<ThreadUse>| CpuStages { threads, ..busy(0) };
+        let kernel = ThreadUse {
+            is_kernel: true,
+            ..thread(Some(9), Some(10))
+        };
+        assert_eq!(stages(vec![kernel.clone()]).longest_wait(), None);
+        let waits = [(3_000_000, 4_000_000), (5_000_000, 10_000_000)];
+        let mut threads = waits.map(|(wait, elapsed)| thread(Some(wait), Some(elapsed))).to_vec();
+        threads.extend([kernel, thread(None, Some(1)), thread(Some(1), None)]);
+        assert_eq!(stages(threads).longest_wait(), Some(0.75));
+        assert_eq!(stages(vec![thread(Some(11), Some(10))]).longest_wait(), Some(1.0));
     }
 
     #[test]
