@@ -37,6 +37,7 @@ use ringside_measure::schema::{Document, FarEnd, Outcome};
 
 use crate::args::bad_value;
 use crate::output::grid::terminal_columns;
+use crate::report::units::plural;
 use crate::serve::{self, Turns};
 use crate::stop::Stop;
 use crate::{output, system};
@@ -116,8 +117,9 @@ fn plan(args: &Args, bed: &Bed, contests: &[Contest]) -> String {
         None => args.time.max(round),
     };
     format!(
-        "{}: {turns} variants in turn, {} ms each, about {:.0} s a round and {:.0} s in all",
+        "{}: {} in turn, {} ms each, about {:.0} s a round and {:.0} s in all",
         bed.description(),
+        plural(turns, "variant"),
         args.bench.slot.as_secs_f64() * 1e3,
         round.as_secs_f64(),
         total.as_secs_f64(),

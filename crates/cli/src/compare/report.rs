@@ -10,6 +10,7 @@ use super::options::Args;
 use super::series::{Contest, Series};
 use super::slot::Reading;
 use super::variant::Operation;
+use crate::report::units::plural;
 use crate::session::nanos;
 
 /// Bytes of Ethernet, IPv4 and UDP headers.
@@ -203,8 +204,8 @@ fn variant(operation: Operation, series: &Series, frame_bytes: u64, payload_byte
     let mut set_up = series.kind.set_up(operation).to_owned();
     if turns != 0 && failed != 0 {
         set_up.push_str(&format!(
-            " ({failed} of {} turns failed: {})",
-            turns as u64 + u64::from(failed),
+            " ({failed} of {} failed: {})",
+            plural(turns as u64 + u64::from(failed), "turn"),
             series.failure.as_deref().unwrap_or_default()
         ));
     }

@@ -35,6 +35,7 @@ use ringside_measure::schema::{ClockRead, DelayResult, Document, Outcome};
 use ringside_nic::host::WakeUpLimit;
 
 use crate::compare::order;
+use crate::report::units::plural;
 use crate::session::nanos;
 use crate::stop::Stop;
 use crate::{output, system};
@@ -66,10 +67,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let plan = Plan::new(args, &machine, bed.napi_cpu)?;
     let budget = Budget::new(args, &bed, plan.had());
     output::note(format_args!(
-        "{}: {} cells in turn, {} rounds, {}",
+        "{}: {} in turn, {}, {}",
         bed.description(),
-        plan.had(),
-        args.rounds,
+        plural(plan.had(), "cell"),
+        plural(args.rounds, "round"),
         budget
     ));
     bed.notes.iter().for_each(output::note);
@@ -93,14 +94,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let document = system::document(bed.record(), Outcome::Delay(result));
     let path: Vec<String> = [bed.description()].into_iter().chain(bed.notes.clone()).collect();
     let is_lab = bed.is_lab();
-    // What is attached and mapped goes before anything is told.
+    // What is attached and mapped goes before the result is printed.
     drop(bed);
-    let told = tell(args, &document, &path, is_lab);
+    let printed = print(args, &document, &path, is_lab);
     // Also if standard output has failed: one of them may have been the reason for a long run.
     if let Some(path) = &args.csv {
         csv::write(path, &cells)?;
     }
-    told?;
+    printed?;
     if impossible != 0 {
         bail!(
             "{impossible} packets were dequeued before the XDP program saw them: the clocks of the CPUs do not agree, and no \
@@ -196,22 +197,22 @@ fn result(
     }
 }
 
-/// The table for people, on standard output unless the JSON goes there.
-fn tell(args: &Args, document: &Document, path: &[String], is_lab: bool) -> Result<()> {
+/// Prints the table, on standard output unless the JSON goes there.
+fn print(args: &Args, document: &Document, path: &[String], is_lab: bool) -> Result<()> {
     let terminal = if args.output.json {
         std::io::stderr().is_terminal()
     } else {
         std::io::stdout().is_terminal()
     };
-    let told = table::Told {
+    let options = table::Options {
         path,
         is_lab,
         reference: args.reference,
         terminal,
     };
     let text = match args.verbose || args.output.json {
-        true => table::render(document, &told),
-        false => table::brief(document, &told),
+        true => table::render(document, &options),
+        false => table::brief(document, &options),
     };
     if args.output.json {
         output::note(text.trim_end());

@@ -11,12 +11,13 @@ use super::reference;
 use super::series::{c_states_name, cell_name, core_name, wait_name};
 use crate::output::brief::{entry, first_of};
 use crate::output::{wrapped, wrapped_to};
+use crate::report::units::plural;
 use crate::system;
 
 const TITLE: &str = "Delay from the XDP program to the application's dequeue, µs";
 
-/// What is told beside the figures.
-pub(super) struct Told<'a> {
+/// What a table shows beside the figures, and where.
+pub(super) struct Options<'a> {
     /// The path in words, and what is to be known about it.
     pub(super) path: &'a [String],
     pub(super) is_lab: bool,
@@ -25,15 +26,15 @@ pub(super) struct Told<'a> {
 }
 
 /// Renders the percentiles of each cell, on one screen.
-pub(super) fn brief(document: &Document, told: &Told<'_>) -> String {
+pub(super) fn brief(document: &Document, options: &Options<'_>) -> String {
     let Outcome::Delay(result) = &document.result else {
         return String::new();
     };
     let mut text = format!("{TITLE}\n");
-    for line in told.path {
+    for line in options.path {
         text += &wrapped_to(80, line, "");
     }
-    let mut grid = grid(told.terminal);
+    let mut grid = grid(options.terminal);
     grid.set_header(["wait", "core", "C-states", "p50", "p99", "max", "samples"]);
     for cell in result.cells.iter().filter(|cell| cell.unavailable.is_none()) {
         let mut row = row(cell);
@@ -44,19 +45,17 @@ pub(super) fn brief(document: &Document, told: &Told<'_>) -> String {
     align(&mut grid);
     _ = writeln!(text, "{grid}");
     for (cells, why) in not_available(result) {
-        let cells = if cells == 1 {
-            "1 cell".to_owned()
-        } else {
-            format!("{cells} cells")
-        };
-        text += &entry("not available", &format!("{cells}: {why}"));
+        text += &entry("not available", &format!("{}: {why}", plural(cells, "cell")));
     }
     let incomplete = result.cells.iter().filter(|cell| left_out(cell).is_some()).count();
     if incomplete > 0 {
-        text += &entry("left out", &format!("packets or turns of {incomplete} cells"));
+        text += &entry(
+            "left out",
+            &format!("packets or turns of {}", plural(incomplete, "cell")),
+        );
     }
-    if told.reference {
-        text += &beside_reference(result, told.terminal);
+    if options.reference {
+        text += &beside_reference(result, options.terminal);
     }
     text + &first_of("warning", &result.warnings)
 }
@@ -80,21 +79,21 @@ fn beside_reference(result: &DelayResult, terminal: bool) -> String {
 }
 
 /// Renders the machine, the path, the table, and what to know about it.
-pub(super) fn render(document: &Document, told: &Told<'_>) -> String {
+pub(super) fn render(document: &Document, options: &Options<'_>) -> String {
     let Outcome::Delay(result) = &document.result else {
         return String::new();
     };
     let mut text = format!("{}\n", system::summary(&document.system));
     _ = writeln!(text, "{}", machine(&document.system));
-    for line in told.path {
+    for line in options.path {
         text.push_str(&wrapped(line, ""));
     }
     _ = write!(text, "\n{TITLE}\n");
-    _ = writeln!(text, "{}", figures(result, told.terminal));
+    _ = writeln!(text, "{}", figures(result, options.terminal));
     for cell in &result.cells {
         if let Some(reason) = &cell.unavailable {
             text.push_str(&wrapped(
-                &format!("{}: not to be had: {reason}", cell_name(cell.cell())),
+                &format!("{}: not available: {reason}", cell_name(cell.cell())),
                 "  ",
             ));
         }
@@ -102,11 +101,11 @@ pub(super) fn render(document: &Document, told: &Told<'_>) -> String {
             text.push_str(&wrapped(&format!("{}: {left_out}", cell_name(cell.cell())), "  "));
         }
     }
-    if told.reference {
-        text.push_str(&beside_reference(result, told.terminal));
+    if options.reference {
+        text.push_str(&beside_reference(result, options.terminal));
         text.push_str(&wrapped(reference::LEGEND, ""));
     }
-    _ = write!(text, "\n{}", legend(result, told.is_lab));
+    _ = write!(text, "\n{}", legend(result, options.is_lab));
     for warning in &result.warnings {
         text.push_str(&wrapped(&format!("Warning: {warning}."), ""));
     }
@@ -122,7 +121,7 @@ fn machine(system: &System) -> String {
     };
     let states: Vec<String> = system.c_states.iter().map(state).collect();
     match states.is_empty() {
-        true => format!("{preemption}; no C-states are told (no cpuidle)"),
+        true => format!("{preemption}; the kernel reports no C-states (no cpuidle)"),
         false => format!("{preemption}; C-states (exit latency): {}", states.join(", ")),
     }
 }
@@ -243,11 +242,12 @@ fn left_out(cell: &DelayCell) -> Option<String> {
         .map(|(packets, what)| format!("{packets} {what}"))
         .collect();
     let turns = cell.turns.iter().filter(|turn| turn.left_out).count();
-    let turns = (turns != 0).then(|| format!("{turns} turns left out for CPU steal"));
+    let turns = (turns != 0).then(|| format!("{} left out for CPU steal", plural(turns, "turn")));
     let packets = (!parts.is_empty()).then(|| format!("left out, packets: {}", parts.join(", ")));
     // Where nothing was sampled it is the reason already.
     let failed = cell.failure.as_ref().filter(|_| cell.unavailable.is_none());
-    let failed = failed.map(|reason| format!("{} turns failed: {reason}", cell.failed_turns));
+    let failed_turns = plural(cell.failed_turns, "turn");
+    let failed = failed.map(|reason| format!("{failed_turns} failed: {reason}"));
     let all: Vec<String> = packets.into_iter().chain(turns).chain(failed).collect();
     (!all.is_empty()).then(|| all.join("; "))
 }
@@ -266,9 +266,9 @@ fn legend(result: &DelayResult, is_lab: bool) -> String {
         &format!(
             "core: same as NAPI's, or another, as the packets' own stamps tell. CPU %: of the application's CPU, whoever worked \
              there, counted in ticks of {} ms; thread: the application alone, by the scheduler's clock. sleeps/s: how often that \
-             CPU went into an idle state other than POLL. {} rounds, a turn of each cell in each.",
+             CPU went into an idle state other than POLL. {}, a turn of each cell in each.",
             1000 / CpuTimes::ticks_per_second().max(1),
-            result.rounds
+            plural(result.rounds, "round")
         ),
         "",
     ));

@@ -80,13 +80,13 @@ fn document() -> Document {
 }
 
 fn text(reference: bool) -> String {
-    let told = Told {
+    let options = Options {
         path: &["test bed".to_owned()],
         is_lab: true,
         reference,
         terminal: false,
     };
-    render(&document(), &told)
+    render(&document(), &options)
 }
 
 fn line<'a>(text: &'a str, words: &[&str]) -> &'a str {
@@ -111,8 +111,10 @@ fn each_cell_has_its_row_and_its_reason() {
     line(&text, &["| poll", "-"]);
     let flat = text.split_whitespace().collect::<Vec<&str>>().join(" ");
     for told in [
-        "poll, other core, C-states as is: not to be had: no other CPU: this process may run on CPU 0 alone",
-        "left out, packets: 3 lost; 1 turns left out for CPU steal; 2 turns failed: the link is gone",
+        "poll, other core, C-states as is: not available: no other CPU: this process may run on \
+         CPU 0 alone",
+        "left out, packets: 3 lost; 1 turn left out for CPU steal; 2 turns failed: the link is \
+         gone",
         "PREEMPT_RT; C-states (exit latency): C6 (133 µs, switched off)",
         "Reading it takes 21.4 ns at the least and 22.6 in the median",
         "Warning: something to know.",
@@ -142,7 +144,7 @@ fn no_cpuidle_is_no_empty_list() {
     let system = System::default();
     assert_eq!(
         machine(&system),
-        "no preemption of the kernel; no C-states are told (no cpuidle)"
+        "no preemption of the kernel; the kernel reports no C-states (no cpuidle)"
     );
 }
 

@@ -57,6 +57,7 @@ use ringside_netlab::guest::reap_folders;
 use ringside_netlab::reap_stale;
 
 use crate::left::Left;
+use crate::report::units::plural;
 use crate::stop::Stop;
 use crate::{output, report, system};
 
@@ -143,7 +144,8 @@ fn measure(args: &RunArgs) -> Result<()> {
     let left = Left::default();
     let unfinished = |error: anyhow::Error, turns: usize| {
         let (file, path) = (args.file.file.display(), path.display());
-        anyhow!("{error:#}; {turns} turns are kept: `ringside lab run {file} --into {path} --resume` goes on")
+        let turns = plural(turns, "turn");
+        anyhow!("{error:#}; kept {turns}: `ringside lab run {file} --into {path} --resume` goes on")
     };
     let mut bed = match Bed::build(&plan, &path, &stop, &left) {
         Ok(bed) => bed,

@@ -18,16 +18,17 @@ use super::plan::{FarGuest, Guest, Place, Plan, Probe, Steering, Wire};
 use super::run::{Cell, condition, time};
 use super::study;
 use crate::output::wrapped;
-use crate::report::{lab_stages, lab_words, units};
+use crate::report::units::{self, plural};
+use crate::report::{lab_stages, lab_words};
 use crate::system;
 
 /// One line before a run.
 pub(super) fn summary(plan: &Plan, folder: &Path) -> String {
     format!(
-        "{}: {} cells, {} rounds of {} each, about {} at least; into {}",
+        "{}: {}, {} of {} each, about {} at least; into {}",
         plan.title,
-        Cell::all(plan).len(),
-        plan.rounds,
+        plural(Cell::all(plan).len(), "cell"),
+        plural(plan.rounds, "round"),
         units::time(plan.turn.as_secs_f64() * 1e9),
         duration(time(plan).as_secs()),
         folder.display()
@@ -67,8 +68,7 @@ pub(super) fn plan(plan: &Plan) -> String {
         let [a, b] = link.ends.map(|host| plan.hosts[host].name.as_str());
         let name = link.name.as_ref().map(|name| format!("{name}, ")).unwrap_or_default();
         let what = match &link.wire {
-            Wire::Veth { queues: 1, .. } => "veth, 1 queue".to_owned(),
-            Wire::Veth { queues, .. } => format!("veth, {queues} queues"),
+            Wire::Veth { queues, .. } => format!("veth, {}", plural(*queues, "queue")),
             Wire::Nics(names) => format!("the NICs {}", names.join(" and ")),
         };
         _ = writeln!(text, "link   {name}{a} to {b}: {what}, MTU {}", link.mtu);
@@ -95,9 +95,9 @@ pub(super) fn plan(plan: &Plan) -> String {
     }
     _ = writeln!(
         text,
-        "\n{} cells, {} rounds of {} each: about {} at least",
-        Cell::all(plan).len(),
-        plan.rounds,
+        "\n{}, {} of {} each: about {} at least",
+        plural(Cell::all(plan).len(), "cell"),
+        plural(plan.rounds, "round"),
         units::time(plan.turn.as_secs_f64() * 1e9),
         duration(time(plan).as_secs())
     );
@@ -140,8 +140,8 @@ pub(super) fn needs(plan: &Plan) -> String {
             .iter()
             .fold((0, 0), |(cpus, memory), of| (cpus + of.cpus, memory + of.memory_mib));
         all.push(format!(
-            "QEMU for {} guests with {cpus} CPUs and {memory} MiB in all; with KVM they are fast",
-            machines.len()
+            "QEMU for {} with {cpus} CPUs and {memory} MiB in all; with KVM they are fast",
+            plural(machines.len(), "guest")
         ));
     }
     let nics: Vec<String> = plan
@@ -303,7 +303,10 @@ pub(super) fn render(document: &Document, terminal: bool) -> String {
             text += &wrapped(&format!("{name}: not to be had: {why}"), "  ");
         } else if let Some(why) = cell.failure.as_ref().filter(|_| cell.failed_turns > 0) {
             text += &wrapped(
-                &format!("{name}: {} turns failed, the last one: {why}", cell.failed_turns),
+                &format!(
+                    "{name}: {} failed, the last one: {why}",
+                    plural(cell.failed_turns, "turn")
+                ),
                 "  ",
             );
         }
@@ -345,9 +348,10 @@ pub(super) fn render(document: &Document, terminal: bool) -> String {
     text += "\n";
     text += &wrapped(
         &format!(
-            "Times in µs, from the time at which a probe was to be sent to its reception by a program; {} rounds of {}, in turn. Ratios are \
-             of the medians of the rounds, paired, with a bootstrap 95 % interval; \"-\": too few samples.",
-            result.rounds,
+            "Times in µs, from the time at which a probe was to be sent to its reception by a \
+             program; {} of {}, in turn. Ratios are of the medians of the rounds, paired, with a \
+             bootstrap 95 % interval; \"-\": too few samples.",
+            plural(result.rounds, "round"),
             units::time(result.turn_ns as f64)
         ),
         "",

@@ -10,6 +10,7 @@ use ringside_measure::schema::{Operation, QueueCounters, RunResult};
 
 use super::{Lines, checksums, count, cycle, departures, duration, known_to, ledger, link, wrapped_to};
 use super::{mode_name, packets, tail};
+use crate::report::units::plural;
 
 /// Below this share of the rate that was asked for, the text says so.
 const REACHED: f64 = 0.99;
@@ -66,13 +67,7 @@ fn interface(interface: &Interface) -> String {
 
 /// `eth0: native copy, 2 queues`
 pub(super) fn port(name: &str, queues: &[(u32, Mode)]) -> String {
-    let number = |many: usize| {
-        if many == 1 {
-            "1 queue".to_owned()
-        } else {
-            format!("{many} queues")
-        }
-    };
+    let number = |many: usize| plural(many, "queue");
     let Some(&(_, first)) = queues.first() else {
         return format!("{name}: packet socket");
     };

@@ -133,19 +133,23 @@ fn advice(out: &mut Lines, result: &RunResult) {
     if !only_sends && kernel(|counters| counters.rx_fill_ring_empty_descs) != 0 {
         out.pair(
             "advice",
-            "rx_fill_ring_empty: packets came faster than frames were free: give more frames: --frames N",
+            "rx_fill_ring_empty: packets arrived faster than frames became free; use more frames: \
+             --frames N",
         );
     }
     match result.queues.iter().map(|queue| queue.rx_starved).sum::<u64>() {
         0 => {}
-        times => out.pair(
-            "host",
-            format!(
-                "the NIC had no frame to receive into, {} times: with zero-copy it then drops packets for this host, too; \
-                 give more frames: --frames N",
-                packets(times)
-            ),
-        ),
+        times => {
+            let times = match times {
+                1 => "once".to_owned(),
+                times => format!("{} times", packets(times)),
+            };
+            let text = format!(
+                "the NIC had no frame to receive into, {times}: with zero-copy it then drops \
+                 packets for this host, too; use more frames: --frames N"
+            );
+            out.pair("host", text);
+        }
     }
     if kernel(|counters| counters.rx_ring_full) != 0 {
         out.pair(

@@ -86,8 +86,10 @@ pub(crate) fn too_few(cells: impl Iterator<Item = Summary> + Clone) -> Option<St
         let needed = one_in * SAMPLES_BEYOND;
         let few = cells.clone().filter(|times| times.samples < needed);
         let (count, fewest) = (few.clone().count(), few.map(|times| times.samples).min()?);
+        let has = if count == 1 { "has" } else { "have" };
         Some(format!(
-            "{name} takes {needed} probes, and {count} of {all} cells have fewer ({fewest} at the least)"
+            "{name} takes {needed} probes, and {count} of {} {has} fewer ({fewest} at the least)",
+            units::plural(all, "cell")
         ))
     };
     let told: Vec<String> = LEVELS.into_iter().filter_map(of).collect();

@@ -1,5 +1,7 @@
 //! Figures for people: three digits and a unit.
 
+use std::fmt::Display;
+
 /// `4.88 M`, `854 k`, `12`, `0.35`
 pub(crate) fn short(value: f64) -> String {
     let size = value.abs();
@@ -22,6 +24,12 @@ pub(crate) fn time(ns: f64) -> String {
         _ => (ns, "ns"),
     };
     format!("{} {unit}", digits(scaled))
+}
+
+/// `1 cell`, `12 cells`
+pub(crate) fn plural<N: Display + From<u8> + PartialEq>(number: N, noun: &str) -> String {
+    let ending = if number == N::from(1) { "" } else { "s" };
+    format!("{number} {noun}{ending}")
 }
 
 /// Three digits that count, but no more than two decimals.
@@ -62,5 +70,11 @@ mod tests {
         );
         let all = [850.0, 4_230.0, 1_024_000.0, 2.5e9].map(time);
         assert_eq!(all, ["850 ns", "4.23 µs", "1.02 ms", "2.50 s"]);
+    }
+
+    #[test]
+    fn one_is_singular() {
+        let all = [0_u64, 1, 2].map(|number| plural(number, "cell"));
+        assert_eq!(all, ["0 cells", "1 cell", "2 cells"]);
     }
 }

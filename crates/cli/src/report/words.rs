@@ -136,8 +136,8 @@ fn of_run(document: &Document, run: &RunResult) -> Vec<Sentence> {
     if run.link_flaps.unwrap_or(0) > 0 {
         let down = units::time(run.link_down_ns.unwrap_or(0) as f64);
         all.push(warned(format!(
-            "The link went down {} times, for {down} in all.",
-            run.link_flaps.unwrap_or(0)
+            "The link went down {}, for {down} in all.",
+            units::plural(run.link_flaps.unwrap_or(0), "time")
         )));
     }
     let steal = run.cpus.iter().map(|cpu| cpu.steal_percent).fold(0.0, f64::max);

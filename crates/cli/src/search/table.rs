@@ -8,6 +8,7 @@ use ringside_measure::schema::{CapacityRecord, Document, FoundRate, LatencyKind,
 
 use crate::output::brief::{far_end, header};
 use crate::output::{count, wrapped_to};
+use crate::report::units::plural;
 use crate::system;
 
 /// Renders the rates that were found, and the times at parts of the first; with `verbose` those of
@@ -64,9 +65,9 @@ fn capacity_of(found: &CapacityRecord) -> String {
 
 fn one(table: &SearchTable, result: &SearchResult, verbose: bool) -> String {
     let mut out = format!(
-        "\nPackets of {} bytes without FCS; {} trials, {:.1} s of sending\n",
+        "\nPackets of {} bytes without FCS; {}, {:.1} s of sending\n",
         table.name,
-        table.trials,
+        plural(table.trials, "trial"),
         table.trial_time_ns as f64 / 1e9
     );
     if table.repeated_trials != 0 {
@@ -220,7 +221,7 @@ fn latency(goal: &FoundRate, kind: LatencyKind, verbose: bool) -> String {
         LatencyKind::OneWay => "One-way times",
     };
     format!(
-        "{which} in µs, from the intended sending, at parts of the rate for {} %\n{}\n",
+        "{which} in µs, from the intended sending, at parts of the rate with {} % loss\n{}\n",
         goal.loss_percent,
         aligned(grid)
     )

@@ -7,6 +7,7 @@ use ringside_measure::schema::{Document, KnobResult, Outcome};
 use super::table::{conclusion, failed, proportion, title, verdict};
 use crate::output::brief::{entry, first_of};
 use crate::output::{until, wrapped_to};
+use crate::report::units::plural;
 
 /// Renders the best configuration and what each knob is worth.
 pub(super) fn render(document: &Document) -> String {
@@ -31,7 +32,7 @@ pub(super) fn render(document: &Document) -> String {
     if let not_available @ 1.. = result.unavailable.len() {
         text += &entry(
             "left out",
-            &format!("{not_available} levels that are not available here"),
+            &format!("{}: not available here", plural(not_available, "level")),
         );
     }
     let failures = failed(result).map(|(configuration, why)| format!("{configuration}: {why}"));

@@ -10,6 +10,7 @@ use ringside_measure::sweep::{Method, Plan, Sweep, Verdict};
 #[cfg(feature = "full")]
 use super::Args;
 use crate::output::{count, wrapped};
+use crate::report::units::plural;
 use crate::system;
 
 /// Configurations that are shown one by one.
@@ -29,13 +30,13 @@ pub(super) fn plan(args: &Args, path: &str, sweep: &Sweep, plan: &Plan) -> Strin
         None => args.time.as_secs_f64(),
     };
     let (method, rounds) = match plan.method {
-        Method::Grid => ("all of them", format!("{} rounds", plan.rounds)),
-        Method::Halving => ("by halves", format!("{} rounds first", plan.rounds)),
+        Method::Grid => ("all of them", plural(plan.rounds, "round")),
+        Method::Halving => ("by halves", format!("{} first", plural(plan.rounds, "round"))),
     };
     let mut text = wrapped(
         &format!(
-            "{path}: {} configurations of {}; {method}, {rounds}, {} ms each, about {seconds:.0} s in all",
-            design.len(),
+            "{path}: {} of {}; {method}, {rounds}, {} ms each, about {seconds:.0} s in all",
+            plural(design.len(), "configuration"),
             knobs.join("; "),
             args.bench.slot.as_secs_f64() * 1e3
         ),
@@ -48,8 +49,9 @@ pub(super) fn plan(args: &Args, path: &str, sweep: &Sweep, plan: &Plan) -> Strin
         let time = args.bench.turn().as_secs_f64() * design.len() as f64 * f64::from(needed) * 1.25;
         text += &wrapped(
             &format!(
-                "note: {} rounds tell nothing about single knobs, for which {needed} are needed: --time {:.0}, or --halving",
-                plan.rounds,
+                "note: {} are too few for single knobs: {needed} are needed, --time {:.0}, or \
+                 --halving",
+                plural(plan.rounds, "round"),
                 (time / 10.0).ceil() * 10.0
             ),
             "",

@@ -38,7 +38,7 @@ fn path(path: &TracedPath) -> String {
         text += &entry(
             "",
             &format!(
-                "stopped: packet {} took {:.2} µs, more than {:.2}",
+                "stopped: packet {} took {:.2} µs, more than {:.2} µs",
                 record.sequence,
                 record.whole_ns as f64 / 1e3,
                 record.bound_ns as f64 / 1e3

@@ -180,7 +180,7 @@ fn slowest(text: &mut String, slow: &SlowResult) {
     let stages = slow.stages.iter().take(MOST_TOLD).map(|stage| {
         let name = hop_name(stage.hop, &stage.name);
         format!(
-            "{name} {:.2} µs instead of {:.2}",
+            "{name} {:.2} µs instead of {:.2} µs",
             stage.slow_mean_ns / 1e3,
             stage.mean_ns / 1e3
         )
@@ -191,7 +191,7 @@ fn slowest(text: &mut String, slow: &SlowResult) {
     }
     let culprits = slow.culprits.iter().take(MOST_TOLD).map(|culprit| {
         format!(
-            "{} {} ({:.2} µs of a packet, usually {:.2}; in {:.0} % of them, usually {:.0} %)",
+            "{} {} ({:.2} µs of a packet, usually {:.2} µs; in {:.0} % of them, usually {:.0} %)",
             culprit.kind_name(),
             culprit.name,
             culprit.slow_mean_ns / 1e3,
@@ -212,7 +212,7 @@ fn slowest(text: &mut String, slow: &SlowResult) {
 fn recorded(text: &mut String, record: &FlightRecord) {
     _ = writeln!(
         text,
-        "Stopped: packet {} took {:.2} µs, more than {:.2}. In µs from its first point on:",
+        "Stopped: packet {} took {:.2} µs, more than {:.2} µs. In µs from its first point on:",
         record.sequence,
         micros(record.whole_ns),
         micros(record.bound_ns)

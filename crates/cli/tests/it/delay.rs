@@ -236,7 +236,7 @@ fn a_process_with_one_cpu_has_no_other() {
     }
     assert!(
         done.err
-            .contains("poll, other core, C-states as is: not to be had: no other CPU"),
+            .contains("poll, other core, C-states as is: not available: no other CPU"),
         "{done:#?}"
     );
     let message = on_one("delay --lab veth --cores other").refused_after_plan();

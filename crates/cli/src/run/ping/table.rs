@@ -6,6 +6,7 @@ use ringside_measure::latency::Summary;
 use ringside_measure::schema::{LoadCondition, LoadKind, UnderLoadResult};
 
 use crate::output::{count, packets, wrapped};
+use crate::report::units::plural;
 
 /// The name of a condition.
 pub(crate) fn name(kind: LoadKind) -> &'static str {
@@ -153,9 +154,9 @@ fn legend(result: &UnderLoadResult) -> String {
         false => "the sending, without a schedule",
     };
     format!(
-        "RTT from {from}; {} rounds of {:.1} s each, in turn; x idle: medians of the turns, paired \
+        "RTT from {from}; {} of {:.1} s each, in turn; x idle: medians of the turns, paired \
          by rounds. - : too few samples.",
-        result.rounds,
+        plural(result.rounds, "round"),
         result.turn_ns as f64 / 1e9
     )
 }

@@ -22,6 +22,7 @@ use super::load::{Foreign, Running, pace};
 use super::pinger::Pinger;
 use crate::args::{Peer, PingArgs, bad_value};
 use crate::compare::order;
+use crate::report::units::plural;
 use crate::session::Worker;
 
 /// How long a load is on before its first probe.
@@ -120,9 +121,9 @@ impl UnderLoad {
     /// One line about what is to come.
     pub(super) fn plan(&self) -> String {
         format!(
-            "  {} conditions in turn, {} rounds, {:.1} s each",
-            self.kinds.len(),
-            self.rounds,
+            "  {} in turn, {}, {:.1} s each",
+            plural(self.kinds.len(), "condition"),
+            plural(self.rounds, "round"),
             self.turn.as_secs_f64()
         )
     }

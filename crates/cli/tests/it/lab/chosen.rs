@@ -30,7 +30,7 @@ fn rounds_turns_and_probes_are_those_of_the_command_line() {
     assert_eq!((lab.rounds, lab.turn_ns, lab.interrupted), (3, 30_000_000, false));
     assert_eq!(rows(&lab.cells), [("second", LatencyKind::RoundTrip, false)]);
     assert_eq!(lab.base, "second");
-    assert!(done.err.contains("1 cells, 3 rounds of 30.0 ms each"), "{}", done.err);
+    assert!(done.err.contains("1 cell, 3 rounds of 30.0 ms each"), "{}", done.err);
     let repeat = unwrapped(&fs::read_to_string(scratch.path("run/report.html")).unwrap());
     assert!(repeat.contains(options), "how to repeat it: {repeat}");
 

@@ -54,7 +54,7 @@ fn ctrl_c_is_the_labs_and_not_its_guests() {
     let told = press(running).bad();
     let goes_on = "`ringside lab run my.toml --into run --resume` goes on";
     assert!(
-        told.contains("ringside: interrupted; 0 turns are kept") && told.ends_with(goes_on),
+        told.contains("ringside: interrupted; kept 0 turns") && told.ends_with(goes_on),
         "{told}"
     );
     // Nor does one end in the middle of a turn, as if somebody had killed it.
