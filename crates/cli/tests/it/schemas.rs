@@ -78,6 +78,29 @@ fn documents_of_all_kinds_conform_to_their_schemas() {
 }
 
 #[test]
+fn a_document_without_a_published_schema_is_refused() {
+    let folder = Documents::new("schemas-none");
+    let validate = || {
+        let scripts = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts");
+        let mut command = Command::new(format!("{scripts}/validate-results"));
+        let done = command.arg(&folder.0).output().expect("bash");
+        assert!(!done.status.success(), "there is not a result of each kind");
+        String::from_utf8(done.stdout).unwrap()
+    };
+    fs::write(folder.0.join("ringside.tune-1-7-0.json"), "{}").unwrap();
+    let printed = validate();
+    assert!(!printed.contains("has no published schema"), "{printed}");
+    for schema in ["ringside.odd-1", "none"] {
+        fs::write(folder.0.join(format!("{schema}-7-1.json")), "{}").unwrap();
+        let printed = validate();
+        assert!(
+            printed.contains(&format!("{schema} has no published schema: {{}}")),
+            "{printed}"
+        );
+    }
+}
+
+#[test]
 fn a_property_that_is_missing_or_without_a_place_in_the_schema_is_found() {
     if !is_root() {
         return;
