@@ -1,5 +1,7 @@
 //! What is installed can be used as a user would: by pkg-config, shared and static, and the example runs.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -141,6 +143,49 @@ fn the_library_is_installed_without_the_programs() {
     assert!(usr.join("lib/libringside.so").exists() && usr.join("include/ringside/hints.h").exists());
     assert!(!usr.join("bin").exists() && !usr.join("share").exists());
     std::fs::remove_dir_all(folder).expect("removed");
+}
+
+/// Cargo is run for the library's package alone, which needs neither program.
+#[test]
+fn no_program_is_built_to_install_the_library() {
+    let mut make = Command::new("make");
+    make.current_dir(repository()).args(["-n", "install-lib"]);
+    for name in ["MAKEFLAGS", "MAKELEVEL", "MFLAGS"] {
+        make.env_remove(name);
+    }
+    let printed = succeeded(&make.output().expect("make"));
+    let lines = printed.lines().filter(|line| !line.contains("scripts/setup"));
+    let installs: Vec<&str> = lines.collect();
+    assert_eq!(installs, ["scripts/install --lib"]);
+
+    // It notes how it is run, and builds nothing.
+    let folder = scratch("lib-builds");
+    let cargo = folder.join("cargo");
+    std::fs::write(&cargo, "#!/bin/sh\necho \"$*\"\n").expect("written");
+    std::fs::set_permissions(&cargo, Permissions::from_mode(0o755)).expect("executable");
+    let done = Installed::script(&folder.display().to_string(), Path::new("/usr"))
+        .arg("--lib")
+        .env("CARGO", &cargo)
+        .env("CARGO_TARGET_DIR", folder.join("target"))
+        .output();
+    let printed = String::from_utf8(done.expect("it starts").stdout).expect("UTF-8");
+    std::fs::remove_dir_all(folder).expect("removed");
+    let words: Vec<&str> = printed.split_whitespace().collect();
+    assert!(!words.contains(&"--workspace"), "{printed}");
+    let packages = words.windows(2).filter(|pair| ["-p", "--package"].contains(&pair[0]));
+    let packages: Vec<&str> = packages.map(|pair| pair[1]).collect();
+    assert_eq!(packages, ["ringside-capi"], "{printed}");
+
+    let mut tree = Command::new(env!("CARGO"));
+    tree.current_dir(repository())
+        .args(["tree", "--locked", "--offline", "--prefix=none", "--edges=normal,build"])
+        .args(["-p", "ringside-capi"]);
+    let tree = succeeded(&tree.output().expect("cargo"));
+    let needed: Vec<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert!(needed.contains(&"ringside-xsk"), "{tree}");
+    for program in ["ringside", "ringside-gateway", "ringside-gateway-core"] {
+        assert!(!needed.contains(&program), "{tree}");
+    }
 }
 
 /// With what the .pc file says that a static program needs, and nothing else.
