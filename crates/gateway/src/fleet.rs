@@ -3,6 +3,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`key`], [`value`], [`item`] | schema 1: keys, what they hold, packed |
+//! | `name` | name of a fleet's state |
 //! | [`chance`] | times by chance |
 //! | `merge` | statements into what a key holds |
 //! | `clock` | the fleet's time, by which what was deleted grows old |
@@ -33,6 +34,7 @@ pub mod key;
 mod member;
 pub(crate) mod merge;
 pub mod migrate;
+mod name;
 pub mod order;
 pub(crate) mod pages;
 pub mod shards;
@@ -49,14 +51,10 @@ pub use baggage::Baggage;
 pub use client::{EtcdOptions, EtcdTls, User};
 pub use door::Door;
 pub use member::{Known, Member, MemberOptions};
+pub use name::FleetName;
 pub use status::Status;
 
 /// A number that nobody knows before.
 pub(crate) fn random() -> u64 {
     RandomState::new().hash_one(0)
-}
-
-/// What a fleet's state is known by: what the key [`key`] `v1/fleet` holds.
-pub(crate) fn name() -> Vec<u8> {
-    format!("ringside-gateway fleet, schema 1, {:016x}", random()).into_bytes()
 }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use ringside_gateway::fleet::FleetName;
 use ringside_gateway::fleet::item::Item;
 use ringside_gateway::fleet::order::Order;
 use ringside_gateway::fleet::sync::{Action, Counts, Failed, Input, Mark, State, Sync, Tell, Timing};
@@ -104,7 +105,7 @@ pub(crate) struct Gateway {
 pub(crate) fn fleet_mark(revision: Option<u64>) -> Mark {
     Mark {
         cluster: 1,
-        fleet: b"simulated".to_vec(),
+        fleet: FleetName::read(b"ringside-gateway fleet, schema 1, 0123456789abcdef"),
         revision,
         has_unread: false,
     }

@@ -12,6 +12,7 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use super::clock::Written;
 use super::key::{CLOCK, FLEET, KINDS, Key, MIGRATION, SCHEMA};
+use super::name::FleetName;
 use super::space::{self, Space};
 use super::sync::{Failed, Page, Pages, Pair, Pulse, Timing};
 
@@ -334,7 +335,7 @@ impl Etcd {
         Ok(Pulse {
             revision: revision_of(answer.header()),
             cluster: answer.header().map_or(0, etcd_client::ResponseHeader::cluster_id),
-            fleet: answer.kvs().first().map(|pair| pair.value().to_vec()),
+            fleet: answer.kvs().first().map(|pair| FleetName::read(pair.value())),
         })
     }
 
@@ -359,20 +360,22 @@ impl Etcd {
     }
 
     /// Says whose state it is, where nobody has written anything yet.
-    pub(crate) async fn begin(&self, fleet: &[u8]) -> Result<(), String> {
+    pub(crate) async fn begin(&self, fleet: &FleetName) -> Result<(), String> {
         let name = self.name(FLEET);
         let nobody = Compare::create_revision(self.name(SCHEMA), CompareOp::Equal, 0).with_prefix();
-        let begin = Txn::new().when([nobody]).and_then([TxnOp::put(&*name, fleet, None)]);
+        let begin = Txn::new()
+            .when([nobody])
+            .and_then([TxnOp::put(&*name, fleet.as_bytes(), None)]);
         let mut kv = self.kv.clone();
         self.within(kv.txn(begin)).await.map(drop).map_err(why)
     }
 
     /// Says that what is here is not all yet, and whose state it is, where nobody has yet.
-    pub(crate) async fn begin_migration(&self, fleet: &[u8]) -> Result<(), String> {
+    pub(crate) async fn begin_migration(&self, fleet: &FleetName) -> Result<(), String> {
         let (name, migration) = (self.name(FLEET), TxnOp::put(self.name(MIGRATION), "under way", None));
         let begin = Txn::new()
             .when([Compare::create_revision(&*name, CompareOp::Equal, 0)])
-            .and_then([TxnOp::put(&*name, fleet, None), migration.clone()])
+            .and_then([TxnOp::put(&*name, fleet.as_bytes(), None), migration.clone()])
             .or_else([migration]);
         let mut kv = self.kv.clone();
         self.within(kv.txn(begin)).await.map(drop).map_err(why)

@@ -10,6 +10,7 @@ use tokio::task::JoinHandle;
 use super::client::{Etcd, Heard, late, why};
 use super::door::Door;
 use super::key::{FLEET, MIGRATION};
+use super::name::FleetName;
 use super::status::Status;
 use super::sync::{Action, Failed, Input, Mark, Pulse, Sync, Tell};
 use super::unanswered::{LOOK, Unanswered};
@@ -300,7 +301,7 @@ async fn pulse(door: &Door, turn: &OnceLock<u64>, is_new: bool) -> Result<Pulse,
     }
     // Nobody has used this prefix yet. Of several that say so at a time one is first.
     tracing::info!("there is no state in etcd yet; it is begun");
-    etcd.begin(&super::name()).await?;
+    etcd.begin(&FleetName::random()).await?;
     etcd.pulse().await
 }
 

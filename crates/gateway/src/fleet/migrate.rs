@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use sha2::{Digest as _, Sha256};
 use tokio::task::{JoinSet, LocalSet};
 
@@ -16,6 +16,7 @@ use super::client::{Committed, Etcd, Held, MOST_BYTES, MOST_OPERATIONS, Refused,
 use super::door::Door;
 use super::item::Item;
 use super::key::Key;
+use super::name::FleetName;
 use super::shards::Record;
 use super::sync::{Failed, Listing, Mark, Pulse};
 use super::value::{Entry, Packed, pack};
@@ -106,7 +107,7 @@ impl State {
         let mut all = Vec::new();
         for (key, value) in &self.0 {
             let item = Item::read(*key, Some(value));
-            match item.map_err(|reason| anyhow::anyhow!("the key {key} in etcd cannot be read: {reason}"))? {
+            match item.map_err(|reason| anyhow!("etcd's key {key} cannot be read: {reason}"))? {
                 Item::Group(_, entry) => all.extend(of(entry.into_iter().collect())),
                 Item::Ports(_, entries) => all.extend(of(entries)),
                 Item::Neighbors(_, entries) => all.extend(of(entries)),
@@ -129,6 +130,8 @@ pub fn migrate(config: &Config, to: To, beside_gateways: bool) -> Result<Migrate
     let all = async {
         let door = Door::new(options.clone());
         let pulse = ask(&door, async |etcd| etcd.pulse().await).await?;
+        let checked = pulse.fleet.as_ref().map_or(Ok(()), FleetName::check);
+        checked.map_err(|why| anyhow!("etcd: {why}. Nothing was changed"))?;
         if !beside_gateways {
             nobody_lives(&door).await?;
         }
@@ -200,7 +203,7 @@ async fn to_etcd(store: &mut Store, door: &Door) -> Result<Migrated> {
             "etcd holds other objects under this prefix, at {key}: give another store.etcd.prefix, or remove them. Nothing was changed"
         );
     }
-    let name = super::name();
+    let name = FleetName::random();
     ask(door, async |etcd| etcd.begin_migration(&name).await).await?;
     let missing = state.0.iter().filter(|(key, _)| !revisions.contains_key(key));
     write(door, missing).await?;

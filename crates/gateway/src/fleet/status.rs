@@ -388,6 +388,13 @@ impl Status {
                 State::Behind => tracing::info!("all of etcd's state is listed"),
                 State::Following => tracing::info!(revision = known, "etcd's state is known, and followed"),
                 State::CutOff(why) if matches!(*before, State::CutOff(_)) => tracing::debug!(why, "still cut off"),
+                // No packet was forwarded yet, and the API is not offered.
+                State::CutOff(why) if self.applied.load(Ordering::Relaxed) == 0 => {
+                    tracing::error!(
+                        why,
+                        "this gateway knows no state of its fleet yet, and waits for etcd's"
+                    );
+                }
                 State::CutOff(why) => {
                     tracing::error!(why, "etcd cannot be reached; packets go on, nothing can be changed")
                 }

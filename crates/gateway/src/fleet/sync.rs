@@ -433,7 +433,7 @@ impl Sync {
             let (old, told) = (old.revision, self.told);
             return self.reject(format!("it tells of revision {old} after {told}"));
         }
-        if self.is_others(&pairs) {
+        if self.reject_if_other_fleet(&pairs) {
             return;
         }
         if let Some(comparison) = &mut self.comparison {

@@ -11,6 +11,7 @@ use ringside_gateway_core::{TenantAddress, Vni};
 use ringside_wire::MacAddr;
 
 use super::*;
+use crate::fleet::FleetName;
 use crate::fleet::backlog::Backlog;
 use crate::fleet::item::Item;
 use crate::fleet::key::Block;
@@ -84,7 +85,7 @@ fn group(id: u32, name: Option<&str>) -> Item {
 fn mark(revision: u64) -> Mark {
     Mark {
         cluster: 1,
-        fleet: b"this".to_vec(),
+        fleet: FleetName::read(b"this"),
         revision: Some(revision),
         has_unread: false,
     }

@@ -11,11 +11,11 @@ use ringside_gateway_core::{TenantAddress, Vni};
 use ringside_wire::MacAddr;
 
 use super::*;
-use crate::fleet::Status;
 use crate::fleet::item::Item;
 use crate::fleet::key::Block;
 use crate::fleet::sync::Tell;
 use crate::fleet::value::Entry;
+use crate::fleet::{FleetName, Status};
 use crate::model::Tables;
 use crate::model::applier::{Applier, Done};
 use crate::model::copy::Copy;
@@ -85,7 +85,7 @@ impl Gateway {
         };
         let mark = matches!(tell, Tell::Revision(_) | Tell::Begin).then(|| Mark {
             cluster: 1,
-            fleet: Vec::new(),
+            fleet: FleetName::read(b"this one"),
             revision,
             has_unread: false,
         });

@@ -9,6 +9,7 @@ use std::path::Path;
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
 
 use super::{Reader, Role, Row, Store, StoreError, failed, loss, next_revision, row, schema};
+use crate::fleet::FleetName;
 use crate::fleet::sync::Mark;
 use crate::model::{Made, Working};
 use crate::object::{Change, Group, Neighbor, Port, Statement};
@@ -219,7 +220,7 @@ pub(super) fn mark(connection: &Connection) -> rusqlite::Result<Option<Mark>> {
     let revision = number(REVISION)?;
     Ok(Some(Mark {
         cluster: cluster.cast_unsigned(),
-        fleet,
+        fleet: FleetName::read(&fleet),
         revision: revision.map(i64::cast_unsigned),
         has_unread: number(UNREAD)?.is_some(),
     }))
@@ -230,7 +231,7 @@ pub(super) fn put_mark(connection: &Connection, mark: &Mark) -> rusqlite::Result
         schema::set_copy(connection, true)?;
     }
     let put = "INSERT OR REPLACE INTO meta VALUES (?1, ?2)";
-    connection.execute(put, (FLEET, &mark.fleet))?;
+    connection.execute(put, (FLEET, mark.fleet.as_bytes()))?;
     connection.execute(put, (CLUSTER, mark.cluster.cast_signed()))?;
     let numbers = [
         (REVISION, mark.revision.map(u64::cast_signed)),

@@ -28,7 +28,7 @@ fn put(low: u8, version: u64) -> Change {
 fn mark(revision: Option<u64>) -> Mark {
     Mark {
         cluster: u64::MAX - 1,
-        fleet: b"this one".to_vec(),
+        fleet: FleetName::read(b"this one"),
         revision,
         has_unread: false,
     }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use crate::fleet::FleetName;
 use crate::fleet::item::Item;
 use crate::fleet::key::Key;
 
@@ -93,7 +94,7 @@ pub struct Pulse {
     /// The number of its cluster.
     pub cluster: u64,
     /// What `v1/fleet` holds.
-    pub fleet: Option<Vec<u8>>,
+    pub fleet: Option<FleetName>,
 }
 
 /// What is to be done.
@@ -201,7 +202,7 @@ pub struct Mark {
     /// The number of etcd's cluster.
     pub cluster: u64,
     /// What `v1/fleet` holds.
-    pub fleet: Vec<u8>,
+    pub fleet: FleetName,
     /// The revision as of which all is known; None: not all is.
     pub revision: Option<u64>,
     /// Not all values could be read: the next start compares at once, to know which.

@@ -6,7 +6,10 @@ mod world;
 use proptest::prelude::*;
 
 use super::*;
+use etcd::NAME;
 use world::{Fault, Step, World};
+
+use crate::fleet::FleetName;
 
 fn milliseconds(number: u64) -> Duration {
     Duration::from_millis(number)
@@ -137,6 +140,95 @@ fn state_that_is_removed_is_not_believed_to_be_gone() {
     }
 }
 
+/// Somebody puts the name with white space at its ends; a gateway's copy may have it so, too.
+#[test]
+fn white_space_at_the_ends_of_the_name_changes_nothing() {
+    let padded = [b"\n ", NAME, b"\r\n"].concat();
+    for is_new in [true, false] {
+        let mut world = World::new(4);
+        if is_new {
+            world.etcd.set_fleet(Some(padded.clone()));
+        }
+        busy(&mut world, 20);
+        for fleet in [NAME, &padded, NAME] {
+            world.etcd.set_fleet(Some(fleet.to_vec()));
+            busy(&mut world, 5);
+            world.run(Duration::from_secs(2));
+            assert_eq!(world.sync.state(world.now), State::Following);
+            world.assert_complete();
+        }
+        world.etcd.set_fleet(Some(padded.clone()));
+        world.step(Step::Restart);
+        world.run(Duration::from_secs(2));
+        assert_eq!(world.sync.state(world.now), State::Following);
+    }
+}
+
+/// A gateway without a copy cannot know the name: it takes none that no gateway would have written.
+#[test]
+fn a_gateway_without_a_copy_waits_for_a_name_of_its_own_schema() {
+    let name = String::from_utf8(NAME.to_vec()).unwrap();
+    let newer = name.replace("schema 1", "schema 2");
+    for wrong in ["garbage", &newer, &name[..name.len() - 1]] {
+        let mut world = World::new(4);
+        world.etcd.set_fleet(Some(wrong.as_bytes().to_vec()));
+        busy(&mut world, 20);
+        world.run(Duration::from_secs(20));
+        let State::CutOff(why) = world.sync.state(world.now) else {
+            panic!("{wrong}: {:?}", world.sync.state(world.now))
+        };
+        assert!(why.contains(&format!("holds \"{wrong}\"")), "{why}");
+        assert_eq!((world.sync.mark(), world.tables.len()), (None, 0));
+        world.etcd.set_fleet(Some(NAME.to_vec()));
+        world.run(Duration::from_secs(5));
+        assert_eq!(world.sync.state(world.now), State::Following);
+        world.assert_complete();
+    }
+}
+
+/// A copy of an older version may have a name that is none: it is not to be put into etcd.
+#[test]
+fn a_wrong_name_in_a_copy_is_not_advised() {
+    let mut world = World::new(4);
+    busy(&mut world, 20);
+    world.run(Duration::from_secs(2));
+    let mark = world.sync.mark().unwrap().clone();
+    let fleet = FleetName::read(b"gar\nbage");
+    world.sync = Sync::new(Timing::default(), 4, Some(Mark { fleet, ..mark }), world.now);
+    world.run(Duration::from_secs(2));
+    let State::Rejected(why) = world.sync.state(world.now) else {
+        panic!("{:?}", world.sync.state(world.now))
+    };
+    assert!(why.contains("copy has \"gar\\nbage\""), "{why}");
+    assert!(why.contains("remove the file") && !why.contains("put"), "{why}");
+}
+
+/// The watch may see that the key is gone before a question of an older revision is answered.
+#[test]
+fn an_answer_from_before_the_name_was_removed_is_not_believed() {
+    let mut late = 0;
+    for seed in 0..40 {
+        let mut world = World::new(seed);
+        busy(&mut world, 20);
+        world.run(Duration::from_secs(2));
+        while world.pulse.is_none() {
+            world.run(milliseconds(10));
+        }
+        world.etcd.set_fleet(None);
+        let mut rejected = false;
+        for _ in 0..200 {
+            let was_asked = world.pulse.is_some();
+            world.run(milliseconds(10));
+            let is_rejected = matches!(world.sync.state(world.now), State::Rejected(_));
+            assert!(is_rejected || !rejected, "{seed}: believed again");
+            late += u32::from(is_rejected && !rejected && was_asked && world.pulse.is_some());
+            rejected = is_rejected;
+        }
+        assert!(rejected);
+    }
+    assert!(late > 0, "no answer was under way");
+}
+
 /// Somebody removes the key that says whose state it is, or writes another value, and puts it back.
 #[test]
 fn a_state_whose_name_is_put_back_is_followed_again() {
@@ -149,10 +241,24 @@ fn a_state_whose_name_is_put_back_is_followed_again() {
             world.etcd.set_fleet(other.clone());
             world.run(Duration::from_secs(pause));
             if pause > 0 {
+                // Another value is noticed, too.
+                if other.is_some() {
+                    world.etcd.set_fleet(None);
+                    world.run(Duration::from_secs(2));
+                    world.etcd.set_fleet(other.clone());
+                    world.run(Duration::from_secs(2));
+                }
                 let State::Rejected(why) = world.sync.state(world.now) else {
                     panic!("{:?}", world.sync.state(world.now))
                 };
-                assert!(why.contains("put it back") && why.contains("\"this one\""), "{why}");
+                let found = if other.is_some() {
+                    "holds \"another\""
+                } else {
+                    "is gone"
+                };
+                assert!(why.contains(found), "{why}");
+                let name = format!("\"{}\"", FleetName::read(NAME));
+                assert!(why.contains("put it back") && why.contains(&name), "{why}");
             }
             world.etcd.write(&[(3, None), (4, Some(100 + round))]);
             world.etcd.set_fleet(fleet.clone());
@@ -298,7 +404,7 @@ fn the_first_comparison_is_as_much_later_as_there_is_more() {
     let mark = || {
         Some(Mark {
             cluster: 1,
-            fleet: b"one".to_vec(),
+            fleet: FleetName::read(b"one"),
             revision: Some(7),
             has_unread: false,
         })
@@ -325,7 +431,7 @@ fn the_first_comparison_is_as_much_later_as_there_is_more() {
 #[test]
 fn a_comparison_that_is_compacted_is_as_much_later_as_others() {
     const PAGES: u32 = 763;
-    let fleet = b"one".to_vec();
+    let fleet = FleetName::read(b"one");
     let mark = Mark {
         cluster: 1,
         fleet: fleet.clone(),

@@ -8,14 +8,16 @@
 use std::time::Duration;
 
 use super::{Action, FLEET, Mark, Pair, Phase, Pulse, Sync};
+use crate::fleet::FleetName;
 
 /// Why nothing is believed.
 #[derive(Debug)]
 pub(super) struct Rejection {
     /// For people.
     pub(super) why: String,
-    /// It ends when the key has the known value again.
-    is_until_restored: bool,
+    /// It ends when the key has the known value again, in this revision or a later one. An answer
+    /// may be older than the change that the watch has seen.
+    until_restored: Option<u64>,
 }
 
 impl Sync {
@@ -23,21 +25,31 @@ impl Sync {
     pub(super) fn reject(&mut self, why: String) {
         self.reject_for(Rejection {
             why: format!("{why}. If etcd is right, stop this gateway, remove the file store.path, and start it"),
-            is_until_restored: false,
+            until_restored: None,
         });
     }
 
     /// Rejects etcd's state until the key that says whose state it is has the known value again. A
-    /// gateway without its copy would not know that value.
-    fn reject_until_restored(&mut self, what: &str) {
-        let known = self.mark.as_ref().map(|mark| String::from_utf8_lossy(&mark.fleet));
-        let known = known.unwrap_or_default();
+    /// gateway without its copy would not know that value. `found`: what it held at a revision.
+    fn reject_until_restored(&mut self, found: Option<&FleetName>, revision: u64) {
+        let holds = |found: &FleetName| format!("holds {}", found.shown());
+        let what = found.map_or_else(|| "is gone".to_owned(), holds);
+        let Some(Mark { fleet: known, .. }) = &self.mark else {
+            return;
+        };
+        if known.check().is_err() {
+            return self.reject(format!(
+                "its key {FLEET}, which says whose state this is, {what}, and this gateway's copy \
+                 has {}, which is no fleet's name",
+                known.shown()
+            ));
+        }
         self.reject_for(Rejection {
             why: format!(
                 "its key {FLEET}, which says whose state this is, {what}. To go on, put it back: \
                  etcdctl put PREFIX{FLEET} \"{known}\""
             ),
-            is_until_restored: true,
+            until_restored: Some(revision),
         });
     }
 
@@ -52,39 +64,42 @@ impl Sync {
         let Phase::Rejected(rejection) = &self.phase else {
             return;
         };
-        if !rejection.is_until_restored {
+        let Some(since) = rejection.until_restored else {
             _ = self.note(pulse);
             return;
-        }
+        };
         let is_restored = |pulse: &Pulse| {
             let mark = self.mark.as_ref();
             mark.is_some_and(|mark| (mark.cluster, Some(&mark.fleet)) == (pulse.cluster, pulse.fleet.as_ref()))
         };
         match &pulse {
-            Ok(found) if found.revision < self.known() => self.pulse(now, pulse),
-            Ok(found) if is_restored(found) => {
-                tracing::info!("etcd's key {FLEET} has the known value again; its state is believed again");
-                self.restored = found.revision;
-                self.phase = Phase::Greeting;
+            Ok(found) if (self.known()..since).contains(&found.revision) => _ = self.note(pulse),
+            Ok(found) => {
+                if is_restored(found) && found.revision >= since {
+                    tracing::info!("etcd's key {FLEET} has the known value again: it is believed");
+                    self.restored = found.revision;
+                    self.phase = Phase::Greeting;
+                }
                 self.pulse(now, pulse);
             }
-            _ => _ = self.note(pulse),
+            Err(_) => _ = self.note(pulse),
         }
     }
 
-    /// Returns whether changes show that it is not the known state, which is rejected then.
-    pub(super) fn is_others(&mut self, pairs: &[Pair]) -> bool {
+    /// Rejects etcd's state if changes show that it is not the known one. Returns whether it did.
+    pub(super) fn reject_if_other_fleet(&mut self, pairs: &[Pair]) -> bool {
         let known = self.mark.as_ref().map(|mark| &mark.fleet);
-        let is_other = |pair: &&Pair| pair.key == FLEET.as_bytes() && pair.value.as_ref() != known;
+        let name = |pair: &Pair| pair.value.as_deref().map(FleetName::read);
+        let is_other = |pair: &&Pair| pair.key == FLEET.as_bytes() && name(pair).as_ref() != known;
         let is_alone = |one: &Pair| {
             !pairs
                 .iter()
                 .any(|pair| pair.revision == one.revision && pair.key != one.key)
         };
-        let mut others = pairs.iter().filter(is_other).peekable();
-        if others.peek().is_none() {
+        let mut others = pairs.iter().filter(is_other);
+        let Some(last) = others.clone().next_back() else {
             return false;
-        }
+        };
         if !others.clone().all(is_alone) {
             self.reject(format!(
                 "its key {FLEET}, which says whose state this is, was changed or removed together \
@@ -94,14 +109,33 @@ impl Sync {
         }
         let is_past = others.all(|pair| pair.revision <= self.restored);
         if !is_past {
-            self.reject_until_restored("was changed or removed");
+            self.reject_until_restored(name(last).as_ref(), last.revision);
         }
         !is_past
+    }
+
+    /// Passes an answer on. Fails where this gateway does not know whose state it is, and the
+    /// answer has no name of a fleet: one that took what is there would begin another fleet.
+    fn check_fleet(&self, pulse: Pulse) -> Result<Pulse, String> {
+        match (&self.mark, &pulse.fleet) {
+            (Some(_), _) => {}
+            (None, Some(fleet)) => fleet.check().map_err(|why| {
+                format!(
+                    "{why}. `ringside gateway health` at a gateway that runs shows the fleet's \
+                     name; if there is none, see docs/fleet.md"
+                )
+            })?,
+            (None, None) => {
+                return Err(format!("its key {FLEET}, which says whose state this is, is gone"));
+            }
+        }
+        Ok(pulse)
     }
 
     pub(super) fn pulse(&mut self, now: Duration, pulse: Result<Pulse, String>) {
         let before = self.heart.answered.map_or(0, |(_, revision)| revision);
         let was_away = self.heart.error.is_some();
+        let pulse = pulse.and_then(|pulse| self.check_fleet(pulse));
         let Some((pulse, told)) = self.note(pulse) else { return };
         // What was told after the question may well be newer than the answer.
         let least = told.max(before);
@@ -111,17 +145,14 @@ impl Sync {
                 pulse.revision
             ));
         }
-        let Some(fleet) = pulse.fleet else {
-            return self.reject_until_restored("is gone");
-        };
-        match &self.mark {
-            Some(mark) if mark.cluster != pulse.cluster => {
+        match (&self.mark, pulse.fleet) {
+            (Some(mark), Some(_)) if mark.cluster != pulse.cluster => {
                 return self.reject("another cluster answers than the one whose state is known".to_owned());
             }
-            Some(mark) if mark.fleet != fleet => return self.reject_until_restored("says that it is another one's"),
-            Some(_) => {}
-            None => {
-                self.mark = Some(Mark {
+            (Some(mark), Some(fleet)) if mark.fleet == fleet => {}
+            (Some(_), found) => return self.reject_until_restored(found.as_ref(), pulse.revision),
+            (None, found) => {
+                self.mark = found.map(|fleet| Mark {
                     cluster: pulse.cluster,
                     fleet,
                     revision: None,

@@ -12,12 +12,12 @@ use ringside_gateway_core::table::{BindingReader, Host, NeighborReader};
 use ringside_wire::{MacAddr, Protocol};
 
 use super::*;
-use crate::fleet::Status;
 use crate::fleet::item::Item;
 use crate::fleet::key::Block;
 use crate::fleet::sync::tests::etcd::Etcd;
 use crate::fleet::sync::{Action, Failed, Input, Pulse, Sync, Timing};
 use crate::fleet::value::Entry;
+use crate::fleet::{FleetName, Status};
 use crate::model::Tables;
 use crate::model::applier::{Applier, Done};
 use crate::model::book::Source;
@@ -245,7 +245,7 @@ fn what_is_listed_anew_is_seen_at_once() {
                     Input::Pulse(Ok(Pulse {
                         revision: etcd.revision,
                         cluster: etcd.cluster,
-                        fleet: etcd.fleet.clone(),
+                        fleet: etcd.fleet.as_deref().map(FleetName::read),
                     })),
                 ),
                 Some(Action::List(asked)) => {

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::*;
+use crate::fleet::FleetName;
 use crate::fleet::sync::Mark;
 use crate::store::salvage::AT_STEP;
 
@@ -230,7 +231,7 @@ fn a_kill_at_any_step_leaves_a_copy_that_tells_what_was_wrong() {
 fn mark(revision: Option<u64>) -> Mark {
     Mark {
         cluster: 7,
-        fleet: b"this one".to_vec(),
+        fleet: FleetName::read(b"this one"),
         revision,
         has_unread: false,
     }

@@ -17,7 +17,8 @@ fn answers(gateway: &Daemon) -> [String; 2] {
     ["neighbors", "ports"].map(|kind| gateway.ok(&["list", kind, "--json"]))
 }
 
-/// One that runs, one that starts with its copy, and one that has none.
+/// Also a value that is no fleet's name, and the name with a newline at its end. One gateway runs,
+/// one starts with its copy, and one has none.
 #[test]
 fn gateways_go_on_when_the_name_of_their_fleet_is_put_back() {
     let etcd = Etcd::start();
@@ -64,7 +65,19 @@ fn gateways_go_on_when_the_name_of_their_fleet_is_put_back() {
         "it begins no other fleet"
     );
 
-    etcd.ctl(&["put", KEY, &name]);
+    assert!(!c.log().contains("etcd cannot be reached"), "{}", c.log());
+    etcd.ctl(&["put", KEY, "gar\nbage"]);
+    let found = r#"holds "gar\nbage""#;
+    a.wait("the value", |a| {
+        a.health().contains(found) && a.health().contains(&advice)
+    });
+    c.wait("the value", |c| {
+        c.log().contains(r#"holds \"gar\\nbage\"; expected: "#) || c.log().contains(found)
+    });
+    assert!(!socket.exists(), "it belongs to no fleet");
+
+    // As of `etcdctl put KEY` with the value from its standard input.
+    etcd.ctl(&["put", KEY, &format!("{name}\n")]);
     assert!(wait_until(PATIENCE, || socket.exists()), "{}", c.log());
     for gateway in [&mut a, &mut b, &mut c] {
         gateway.wait("health", |gateway| gateway.ctl(&["health"]).status.success());

@@ -14,6 +14,9 @@ use crate::object::{Group, Neighbor, Port, Statement};
 /// What the tables ought to hold.
 pub(super) type Items = BTreeMap<Key, Item>;
 
+/// Value of the key that says whose state it is.
+pub(crate) const NAME: &[u8] = b"ringside-gateway fleet, schema 1, 0123456789abcdef";
+
 /// What it does wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
@@ -63,7 +66,7 @@ fn value(number: u8, version: u64) -> Vec<u8> {
 
 impl Etcd {
     pub(crate) fn new() -> Self {
-        let fleet = b"this one".to_vec();
+        let fleet = NAME.to_vec();
         Self {
             cluster: 1,
             revision: 2,

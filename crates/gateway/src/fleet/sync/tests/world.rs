@@ -4,6 +4,7 @@ use std::time::Duration;
 
 pub(super) use super::etcd::Fault;
 use super::etcd::{Etcd, Items};
+use crate::fleet::FleetName;
 use crate::fleet::item::Item;
 use crate::fleet::key::Key;
 use crate::fleet::sync::{Action, Failed, Input, Mark, Pages, Pair, Pulse, State, Sync, Tell, Timing};
@@ -54,7 +55,7 @@ pub(super) struct World {
     pub(super) lenient: bool,
     stream: Option<Stream>,
     list: Option<(Duration, Pages)>,
-    pulse: Option<(Duration, Pulse)>,
+    pub(super) pulse: Option<(Duration, Pulse)>,
     cut_off: Duration,
     late: Duration,
     fail_list: bool,
@@ -188,7 +189,7 @@ impl World {
                 let pulse = Pulse {
                     revision: self.etcd.revision,
                     cluster: self.etcd.cluster,
-                    fleet: self.etcd.fleet.clone(),
+                    fleet: self.etcd.fleet.as_deref().map(FleetName::read),
                 };
                 let late = Duration::from_millis(self.chance(40));
                 self.pulse = Some((self.now + late, pulse));
