@@ -54,6 +54,14 @@ struct Line {
     version: Option<u64>,
 }
 
+impl show::Row for Line {
+    const COLUMNS: show::Columns = show::Columns {
+        required: &["vni", "ip"],
+        optional: &["version"],
+        allows_others: true,
+    };
+}
+
 /// Keys of a request. Without versions each is deleted in the one in which it is known.
 type Batch = (Keys, bool);
 
@@ -176,8 +184,8 @@ async fn list<O: Addressed>(channel: &Channel, args: &DeleteArgs) -> Result<Keys
 /// Lines of a file, batch by batch, until one is wrong.
 fn batches_of(file: &Path, version: Option<u64>) -> Result<impl Iterator<Item = Result<Batch>>> {
     let name = file.display().to_string();
-    let mut keys = show::lines::<Line>(show::csv(file)?).map(move |line| {
-        let (number, line) = line.map_err(|error| anyhow::anyhow!("{name}: {error}"))?;
+    let mut keys = show::csv::<Line>(file)?.map(move |line| {
+        let (number, line) = line?;
         let wrong = |error| anyhow::anyhow!("{name}, line {number}: {error}");
         let key = text::address(line.vni, line.ip).map_err(wrong)?;
         let version = line.version.or(version).map(wire::version).transpose().map_err(wrong)?;

@@ -57,6 +57,14 @@ struct Line {
     version: Option<u64>,
 }
 
+impl show::Row for Line {
+    const COLUMNS: show::Columns = show::Columns {
+        required: &["vni", "ip", "mac", "host-ip"],
+        optional: &["host-mac", "port", "encapsulation", "version"],
+        allows_others: false,
+    };
+}
+
 impl Line {
     /// The neighbour, and whether it has a version.
     fn neighbor(self, version: Option<u64>) -> Result<(Neighbor, bool), String> {
@@ -81,14 +89,13 @@ impl Line {
 /// Says how many it has sent.
 fn read(args: &LoadArgs, batches: &mpsc::Sender<LoadNeighborsRequest>) -> Result<u64> {
     let (name, size) = (args.file.display(), args.batch as usize);
-    let reader = show::csv(&args.file)?;
     let send = |batch: &mut LoadNeighborsRequest| {
         let sent = batches.blocking_send(std::mem::take(batch));
         sent.is_ok()
     };
     let (mut batch, mut count) = (LoadNeighborsRequest::default(), 0);
-    for line in show::lines::<Line>(reader) {
-        let (number, line) = line.map_err(|error| anyhow::anyhow!("{name}: {error}"))?;
+    for line in show::csv::<Line>(&args.file)? {
+        let (number, line) = line?;
         let (neighbor, has_version) = line
             .neighbor(args.version)
             .map_err(|error| anyhow::anyhow!("{name}, line {number}: {error}"))?;

@@ -3,6 +3,7 @@
 mod applied;
 mod attach_pass;
 mod bulk;
+mod csv;
 mod huge_pages;
 mod memory;
 mod sockets;
@@ -352,7 +353,7 @@ fn a_csv_file_is_loaded() {
     let said = daemon.fails(&["load", name, "--version", "4", "--batch", "100"]);
     assert!(
         said.contains("700 neighbours before that are known, and stay so; --skip 700 goes on behind them")
-            && said.contains("line: 779"),
+            && said.contains("line 779: invalid IP address"),
         "{said}"
     );
     std::fs::write(&file, &text).unwrap();
@@ -374,7 +375,7 @@ fn a_csv_file_is_loaded() {
     let said = daemon.ok(&["load", name, "--version", "4", "--json"]);
     let said: serde_json::Value = serde_json::from_str(&said).unwrap();
     assert_eq!(said["unchanged"], 2000, "none was left out");
-    std::fs::write(&file, "vni,ip,mac,host-ip,hostmac\n").unwrap();
+    std::fs::write(&file, "vni,ip,mac,host-ip,host-mac\n").unwrap();
     assert!(
         daemon
             .fails(&["load", name, "--version", "4"])
