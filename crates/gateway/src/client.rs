@@ -4,9 +4,10 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
+use clap::error::ErrorKind;
 use clap::{Args, Subcommand, ValueEnum};
-use ringside_gateway_core::TenantAddress;
+use ringside_gateway_core::{TenantAddress, Vni};
 use ringside_measure::units::count;
 
 use crate::object::wire::group_key;
@@ -215,15 +216,22 @@ struct KeyArgs {
     key: Vec<String>,
 }
 
-/// Returns the parser of a network's number, of 24 bits.
-fn vni() -> clap::builder::RangedI64ValueParser<u32> {
-    clap::value_parser!(u32).range(..1 << 24)
+/// Reads a network's number, of 24 bits.
+fn vni(text: &str) -> Result<u32, String> {
+    let vni = text.parse().ok().and_then(Vni::new);
+    let wrong = || format!("{text:?} is not the number of a network: 0 to {}", Vni::MAX);
+    vni.map(Vni::number).ok_or_else(wrong)
+}
+
+/// Returns an error about the command line, as its parser gives: the exit status is 2.
+fn usage(text: impl std::fmt::Display) -> anyhow::Error {
+    clap::Error::raw(ErrorKind::ValueValidation, format!("{text}\n")).into()
 }
 
 #[derive(Debug, Args)]
 struct FilterArgs {
     /// Only in this network
-    #[arg(long, value_parser = vni())]
+    #[arg(long, value_parser = vni)]
     vni: Option<u32>,
     /// Only addresses in it, such as 10.0.0.0/8
     #[arg(long, value_parser = crate::object::wire::prefix)]
@@ -267,7 +275,12 @@ pub fn run(args: &ClientArgs) -> Result<ExitCode> {
     match runtime.block_on(command(args)) {
         // Who reads no more of the answer has seen enough.
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
-        result => result,
+        Err(error) => {
+            let usage = error.downcast::<clap::Error>()?;
+            usage.print().context("writing the error")?;
+            Ok(ExitCode::from(2))
+        }
+        Ok(code) => Ok(code),
     }
 }
 
@@ -289,6 +302,11 @@ async fn command(args: &ClientArgs) -> Result<ExitCode> {
     if let Command::Agent(agent) = &args.command {
         agent::run(&args.at, agent, json).await?;
         return Ok(ExitCode::SUCCESS);
+    }
+    match &args.command {
+        Command::Get(get) => check_key(get.kind, &get.key)?,
+        Command::Delete(delete) => delete::check(delete)?,
+        _ => {}
     }
     let channel = connect::connect(&args.at).await?;
     match &args.command {
@@ -322,26 +340,32 @@ async fn command(args: &ClientArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Checks the key of an object before a gateway is looked for.
+fn check_key(kind: Kind, words: &[String]) -> Result<()> {
+    match kind {
+        Kind::Neighbor | Kind::Port => address(words).map(drop),
+        Kind::Group => group(words).map(drop),
+    }
+}
+
 /// Network and address.
 fn address(words: &[String]) -> Result<TenantAddress> {
-    let [vni, ip] = words else {
-        bail!("network and address are needed, such as: 42 10.0.0.7");
+    let [number, ip] = words else {
+        return Err(usage("network and address are needed, such as: 42 10.0.0.7"));
     };
-    let vni = vni
-        .parse()
-        .map_err(|_| anyhow::anyhow!("{vni:?} is not the number of a network"))?;
-    let ip = ip.parse().map_err(|_| anyhow::anyhow!("{ip:?} is no IP address"))?;
-    text::address(vni, ip).map_err(anyhow::Error::msg)
+    let number = vni(number).map_err(usage)?;
+    let ip = ip.parse().map_err(|_| usage(format!("{ip:?} is not an IP address")))?;
+    text::address(number, ip).map_err(usage)
 }
 
 /// The number of a group.
 fn group(words: &[String]) -> Result<GroupKey> {
     let [number] = words else {
-        bail!("one number of a security group is needed, such as: 1");
+        return Err(usage("one number of a security group is needed, such as: 1"));
     };
     let number = number
         .parse()
-        .map_err(|_| anyhow::anyhow!("{number:?} is not the number of a security group"))?;
+        .map_err(|_| usage(format!("{number:?} is not the number of a security group")))?;
     Ok(group_key(number))
 }
 

@@ -128,7 +128,7 @@ impl Notice {
             let host = wire::host(message.host.as_ref())?;
             Ok::<_, String>(Way {
                 mac: wire::mac(&message.mac).map_err(|error| format!("mac: {error}"))?,
-                host: host.ip,
+                host: wire::host_address(host.ip).map_err(|error| format!("host: {error}"))?,
                 encapsulation: host.encapsulation,
                 udp_port: u16::try_from(message.udp_port).map_err(|_| format!("udp_port: {}", message.udp_port))?,
                 lifetime: Duration::from_millis(message.lifetime_ms.into()),

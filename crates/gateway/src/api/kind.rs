@@ -67,6 +67,7 @@ pub(super) fn read<O: Wire>(field: &str, messages: Vec<O::Message>, most: usize)
     limit(field, messages.len(), most)?;
     let read = |(at, message)| {
         O::from_wire(message)
+            .and_then(|object| object.check_put().map(|()| object))
             .map(|object| O::into_change(Statement::Put(object)))
             .map_err(|error| invalid(format!("{field}[{at}].{error}")))
     };

@@ -82,7 +82,6 @@ struct Counts {
 }
 
 pub(super) async fn run(channel: Channel, args: &DeleteArgs, json: bool) -> Result<()> {
-    check(args)?;
     match args.kind {
         Kind::Neighbor if !args.key.is_empty() => {
             one::<Neighbor>(&channel, super::address(&args.key)?, args.version, json).await
@@ -100,7 +99,7 @@ pub(super) async fn run(channel: Channel, args: &DeleteArgs, json: bool) -> Resu
 }
 
 /// Checks that it is plain which objects are meant.
-fn check(args: &DeleteArgs) -> Result<()> {
+pub(super) fn check(args: &DeleteArgs) -> Result<()> {
     let FilterArgs { vni, prefix } = &args.filter;
     let is_filtered = vni.is_some() || prefix.is_some() || args.host.is_some();
     if !args.key.is_empty() && is_filtered {
@@ -108,6 +107,9 @@ fn check(args: &DeleteArgs) -> Result<()> {
     }
     if prefix.is_some() && vni.is_none() {
         bail!("--prefix is of one network: give its number with --vni");
+    }
+    if !args.key.is_empty() {
+        super::check_key(args.kind, &args.key)?;
     }
     Ok(())
 }

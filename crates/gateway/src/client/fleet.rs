@@ -19,7 +19,7 @@ use crate::proto::fleet_service_client::FleetServiceClient;
 #[derive(Debug, Args)]
 pub(super) struct FleetArgs {
     /// Which gateway the hosts of this network are to send to
-    #[arg(long, value_name = "N", value_parser = vni())]
+    #[arg(long, value_name = "N", value_parser = vni)]
     vni: Option<u32>,
 }
 

@@ -39,7 +39,7 @@ Examples:
 #[derive(Debug, Args)]
 struct AddressArgs {
     /// The network
-    #[arg(value_parser = vni())]
+    #[arg(value_parser = vni)]
     vni: u32,
     /// The address in it
     ip: IpAddr,
@@ -62,7 +62,7 @@ struct PutNeighborArgs {
     #[arg(long, value_name = "MAC")]
     host_mac: Option<MacAddr>,
     /// The number of the gateway's interface on the way to it, from 0 [default: as the kernel routes]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(..255))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(..=254))]
     port: Option<u8>,
     /// What the host speaks [default: what packets come in]
     #[arg(long)]

@@ -28,7 +28,7 @@ use crate::proto::operation_service_client::OperationServiceClient;
 #[derive(Debug, Args)]
 pub(super) struct TraceArgs {
     /// Only packets of this network
-    #[arg(long, value_parser = vni())]
+    #[arg(long, value_parser = vni)]
     vni: Option<u32>,
     /// Only those from or to this address of a tenant, and questions by or for it
     #[arg(long)]

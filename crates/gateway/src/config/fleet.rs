@@ -8,6 +8,7 @@ use tonic::transport::Uri;
 
 use super::Check;
 use crate::fleet::MemberOptions;
+use crate::object::wire::host_address;
 
 /// The longest name.
 const LONGEST: usize = 63;
@@ -64,9 +65,7 @@ impl FleetPart {
             || "fleet.addresses: give the address that hosts send to, one of each family at the most".to_owned(),
         );
         for ip in &self.addresses {
-            check.that(!ip.is_unspecified() && !ip.is_multicast() && !ip.is_loopback(), || {
-                format!("fleet.addresses: {ip} is no address that hosts can send to")
-            });
+            check.keep("fleet.addresses", host_address(*ip));
         }
         check.that((1..=300).contains(&self.lease_seconds), || {
             format!("fleet.lease-seconds: {} is not within 1 to 300", self.lease_seconds)
@@ -87,7 +86,9 @@ impl FleetPart {
         });
         if let Some(api) = &self.api {
             let is_good = api.parse::<Uri>().is_ok_and(|uri| {
-                uri.scheme_str() == Some("https") && uri.port_u16().is_some() && matches!(uri.path(), "" | "/")
+                uri.scheme_str() == Some("https")
+                    && uri.port_u16().is_some()
+                    && matches!(uri.path(), "" | "/")
             });
             check.that(is_good, || {
                 format!("fleet.api: {api:?} is none; write it as \"https://192.0.2.1:7443\"")

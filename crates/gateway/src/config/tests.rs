@@ -375,7 +375,19 @@ fn a_member_of_a_fleet_says_where_hosts_send_to() {
         ),
         (
             "addresses = [\"127.0.0.1\"]",
-            "127.0.0.1 is no address that hosts can send to",
+            "fleet.addresses: 127.0.0.1 is not the address of one host",
+        ),
+        (
+            "addresses = [\"240.0.0.1\"]",
+            "fleet.addresses: 240.0.0.1 is not the address of one host",
+        ),
+        (
+            "addresses = [\"255.255.255.255\"]",
+            "255.255.255.255 is not the address of one host",
+        ),
+        (
+            "addresses = [\"::ffff:192.0.2.1\"]",
+            "fleet.addresses: ::ffff:192.0.2.1 is an IPv4 address; write it as 192.0.2.1",
         ),
         (
             "name = \"a b\"\naddresses = [\"192.0.2.1\"]",

@@ -139,7 +139,7 @@ impl Text for Neighbor {
             address: address(form.vni, form.ip)?,
             mac: mac(&form.mac)?,
             host: Host {
-                ip: wire::unicast(form.host.ip)?,
+                ip: wire::host_address(form.host.ip)?,
                 mac: form.host.mac.as_deref().map(mac).transpose()?,
                 port: form.host.port.map(|port| wire::interface(port.into())).transpose()?,
                 encapsulation: form.host.encapsulation.map(Into::into),

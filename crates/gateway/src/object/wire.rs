@@ -26,6 +26,15 @@ pub trait Wire: Object {
     /// A text that says which field is wrong, and what was expected.
     fn from_wire(message: Self::Message) -> Result<Self, String>;
 
+    /// Checks what has to hold for an object that is put, and may not hold for one that was put by
+    /// an older version.
+    ///
+    /// # Errors
+    /// As those of [`Wire::from_wire`].
+    fn check_put(&self) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Its message.
     fn to_wire(&self) -> Self::Message;
 
@@ -70,9 +79,21 @@ pub fn unicast(ip: IpAddr) -> Result<IpAddr, String> {
         return Err(format!("{ip} is not the address of one host"));
     }
     if mapped {
-        return Err(format!("{ip} is an IPv4 address; give its 4 bytes"));
+        return Err(format!("{ip} is an IPv4 address; write it as {}", ip.to_canonical()));
     }
     Ok(ip)
+}
+
+/// Checks an address that others send packets to: that of a host or of a gateway.
+///
+/// # Errors
+/// It is none of one host, is within the host itself, or reserved (240.0.0.0/4 of RFC 1112).
+pub fn host_address(ip: IpAddr) -> Result<IpAddr, String> {
+    let is_reserved = matches!(ip, IpAddr::V4(ip) if ip.octets()[0] >= 240);
+    if ip.is_loopback() || is_reserved {
+        return Err(format!("{ip} is not the address of one host"));
+    }
+    unicast(ip)
 }
 
 fn ip(bytes: &[u8]) -> Result<IpAddr, String> {
@@ -232,6 +253,10 @@ impl Wire for Neighbor {
             host: host(message.host.as_ref())?,
             version: version(message.version)?,
         })
+    }
+
+    fn check_put(&self) -> Result<(), String> {
+        at("host.ip", host_address(self.host.ip)).map(drop)
     }
 
     fn to_wire(&self) -> proto::Neighbor {

@@ -13,6 +13,10 @@ fn any_ip() -> impl Strategy<Value = IpAddr> {
     any.prop_filter("an address of one host", |ip| unicast(*ip).is_ok())
 }
 
+fn any_host_ip() -> impl Strategy<Value = IpAddr> {
+    any_ip().prop_filter("an address of a host", |ip| host_address(*ip).is_ok())
+}
+
 fn any_mac() -> impl Strategy<Value = MacAddr> {
     any::<[u8; 6]>().prop_map(|[first, rest @ ..]| {
         let [b, c, d, e, f] = rest;
@@ -54,7 +58,7 @@ fn any_vni() -> impl Strategy<Value = Vni> {
 proptest! {
     #[test]
     fn a_neighbor_survives_both_ways(
-        vni in any_vni(), tenant in any_ip(), mac in any_mac(), ip in any_ip(), host_mac in proptest::option::of(any_mac()),
+        vni in any_vni(), tenant in any_ip(), mac in any_mac(), ip in any_host_ip(), host_mac in proptest::option::of(any_mac()),
         port in proptest::option::of(0..=254_u8), encapsulation in 0..3_u8, version in 0..=MAX_VERSION,
     ) {
         let encapsulation = [None, Some(Encapsulation::Vxlan), Some(Encapsulation::Geneve)][usize::from(encapsulation)];
@@ -165,6 +169,38 @@ fn what_makes_no_sense_is_told_by_field() {
         let error = Neighbor::from_wire(message).unwrap_err();
         assert!(error.starts_with(part), "{error:?} does not begin with {part:?}");
     }
+    for ip in [
+        "127.0.0.1",
+        "127.255.255.255",
+        "240.0.0.1",
+        "255.255.255.255",
+        "::1",
+        "::",
+        "224.0.0.1",
+    ] {
+        let ip: IpAddr = ip.parse().unwrap();
+        let message = host(proto::Host {
+            ip: ip_bytes(ip),
+            ..proto::Host::default()
+        });
+        let put = Neighbor::from_wire(message).and_then(|neighbor| neighbor.check_put());
+        assert_eq!(put, Err(format!("host.ip: {ip} is not the address of one host")));
+        let mut form = Neighbor::from_wire(good.clone()).unwrap().to_text();
+        form.host.ip = ip;
+        let text = Neighbor::from_text(&form, 1);
+        assert_eq!(text, Err(format!("{ip} is not the address of one host")));
+    }
+    let mapped = host_address("::ffff:192.0.2.1".parse().unwrap()).unwrap_err();
+    assert!(
+        mapped.ends_with("is an IPv4 address; write it as 192.0.2.1"),
+        "{mapped}"
+    );
+    // One that an older version took is shown, and can be deleted.
+    let old = host(proto::Host {
+        ip: vec![127, 0, 0, 1],
+        ..proto::Host::default()
+    });
+    assert!(Neighbor::from_wire(old).is_ok());
     let text = r#"{"vni": 7, "ip": "10.0.0.1", "mac": "02:00:00:00:00:01", "host": {"ip": "192.0.2.1", "porf": 1}}"#;
     let error = serde_json::from_str::<NeighborForm>(text).unwrap_err().to_string();
     assert!(error.contains("unknown field `porf`"), "{error}");

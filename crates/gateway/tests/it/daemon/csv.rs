@@ -52,3 +52,25 @@ fn errors_of_csv_files_name_the_line_and_the_columns() {
     assert!(said.contains("line 3: not UTF-8"), "{said}");
     daemon.stop();
 }
+
+/// Like the parser of the command line, and before it looks for a gateway.
+#[test]
+fn keys_of_wrong_form_end_with_status_2() {
+    let port = "is not the number of a network: 0 to 16777215";
+    for (words, expected) in [
+        (&["get", "neighbor", "16777216", "10.0.0.7"][..], port),
+        (&["get", "port", "99999999999", "10.0.0.7"], port),
+        (&["delete", "neighbor", "16777216", "10.0.0.7"], port),
+        (&["delete", "port", "x", "10.0.0.7"], port),
+        (&["list", "neighbors", "--vni", "16777216"], port),
+        (&["get", "neighbor", "42"], "network and address are needed"),
+        (&["get", "port", "42", "10.0.0"], "\"10.0.0\" is not an IP address"),
+        (&["get", "group", "1", "2"], "one number of a security group is needed"),
+        (&["delete", "group", "x"], "\"x\" is not the number of a security group"),
+    ] {
+        let output = super::binary().arg("ctl").args(words).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
+        assert!(said.contains(expected), "{words:?}: {said}");
+    }
+}
