@@ -1,12 +1,13 @@
 //! Attaching programs to interfaces, and running them without one.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use libbpf_rs::libbpf_sys::{BPF_TCX_INGRESS, BPF_XDP, XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE, bpf_attach_type};
 use libbpf_rs::query::ProgInfoIter;
 
-use crate::error::{Error, Result, interface_name};
-use crate::sys;
+use crate::error::{Error, NATIVE, Result, interface_name};
+use crate::{load, sys};
 
 /// Where on its way an XDP program sees a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -60,7 +61,7 @@ impl AsFd for Link {
 
 pub(crate) fn xdp(name: &'static str, program: BorrowedFd<'_>, ifindex: u32, mode: XdpMode) -> Result<Link> {
     let (flags, hook) = match mode {
-        XdpMode::Native => (XDP_FLAGS_DRV_MODE, "native XDP"),
+        XdpMode::Native => (XDP_FLAGS_DRV_MODE, NATIVE),
         XdpMode::Generic => (XDP_FLAGS_SKB_MODE, "generic XDP"),
     };
     sys::link(program, ifindex, BPF_XDP, flags)
@@ -83,10 +84,11 @@ pub(crate) fn xdp(name: &'static str, program: BorrowedFd<'_>, ifindex: u32, mod
 ///
 /// [`Error::Attach`], for instance if another program is attached.
 pub fn attach_pass(ifindex: u32) -> Result<()> {
-    let attached = sys::load_pass().and_then(|program| sys::attach_xdp(program.as_fd(), ifindex, XDP_FLAGS_DRV_MODE));
+    let attach = |program: OwnedFd| sys::attach_xdp(program.as_fd(), ifindex, XDP_FLAGS_DRV_MODE);
+    let attached = sys::load_pass().and_then(|program| load::quietly(|| attach(program)));
     attached.map_err(|source| Error::Attach {
         program: "ringside_pass",
-        hook: "native XDP",
+        hook: NATIVE,
         interface: interface_name(ifindex),
         source,
     })
@@ -105,8 +107,15 @@ pub struct LoadedProgram {
 ///
 /// # Errors
 ///
-/// [`Error::Load`] if the kernel takes no program to compare it with.
+/// [`Error::Inspect`] if the kernel does not show it: that takes CAP_SYS_ADMIN. [`Error::Load`] if
+/// the kernel takes no program to compare it with.
 pub fn loaded_program(id: u32) -> Result<Option<LoadedProgram>> {
+    // The iterator ends at once without the capability, as if there were no programs.
+    let program = match sys::program_by_id(id) {
+        Ok(program) => program,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(Error::Inspect { id, source }),
+    };
     let failed = |source| Error::Load {
         program: "ringside_pass",
         source,
@@ -114,10 +123,11 @@ pub fn loaded_program(id: u32) -> Result<Option<LoadedProgram>> {
     };
     let pass = sys::load_pass().map_err(failed)?;
     let tag = sys::program_tag(pass.as_fd()).map_err(failed)?;
+    let passes_all = sys::program_tag(program.as_fd()).map_err(failed)? == tag;
     let found = ProgInfoIter::default().find(|program| program.id == id);
     Ok(found.map(|program| LoadedProgram {
         name: program.name.to_string_lossy().into_owned(),
-        passes_all: program.tag.0 == tag,
+        passes_all,
     }))
 }
 

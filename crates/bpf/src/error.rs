@@ -49,7 +49,10 @@ pub enum Error {
         what: String,
     },
     /// A loaded program could not be attached to an interface.
-    #[error("attaching {program} to {interface} ({hook}): {source}{}", attach_advice(source))]
+    #[error(
+        "attaching {program} to {interface} ({hook}): {source}{}",
+        attach_advice(source, hook, interface)
+    )]
     Attach {
         /// The program's name in the kernel.
         program: &'static str,
@@ -57,6 +60,14 @@ pub enum Error {
         hook: &'static str,
         /// The interface's name.
         interface: String,
+        /// What the kernel reported.
+        r#source: io::Error,
+    },
+    /// The kernel does not show a program that is loaded.
+    #[error("looking at the program with id {id}: {source}{}", inspect_advice(source))]
+    Inspect {
+        /// The program's number in the kernel.
+        id: u32,
         /// What the kernel reported.
         r#source: io::Error,
     },
@@ -165,6 +176,7 @@ impl Error {
             | Self::ReadFile { source, .. }
             | Self::Map { source, .. }
             | Self::Attach { source, .. }
+            | Self::Inspect { source, .. }
             | Self::Run { source, .. }
             | Self::Pin { source, .. } => source.raw_os_error(),
             Self::NotTaken { errno, .. } => *errno,
@@ -193,6 +205,14 @@ pub(crate) fn advice(error: &io::Error) -> &'static str {
     }
 }
 
+/// What usually helps when a loaded program cannot be looked at.
+fn inspect_advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => " (it takes CAP_SYS_ADMIN: run as root)",
+        _ => advice(error),
+    }
+}
+
 /// What usually helps when something cannot be pinned.
 fn pin_advice(error: &io::Error) -> &'static str {
     match error.kind() {
@@ -205,8 +225,17 @@ fn pin_advice(error: &io::Error) -> &'static str {
 }
 
 /// What usually helps when a program cannot be attached.
-fn attach_advice(error: &io::Error) -> &'static str {
-    match error.kind() {
+fn attach_advice(error: &io::Error, hook: &str, interface: &str) -> String {
+    let advice = match error.kind() {
+        io::ErrorKind::Unsupported if hook == NATIVE => {
+            return format!(" (the driver of {interface} has no native XDP)");
+        }
+        io::ErrorKind::AlreadyExists => {
+            return format!(
+                " (a program is attached in another mode: `ip link show {interface}` names it, `ip \
+                 link set dev {interface} xdpgeneric off` detaches one in generic mode)"
+            );
+        }
         io::ErrorKind::ResourceBusy => {
             " (another program is attached: `ip link show` names it, `ip link set dev DEV xdp off` detaches it unless a \
              bpf_link of a running process holds it)"
@@ -222,8 +251,12 @@ fn attach_advice(error: &io::Error) -> &'static str {
             Some(ERANGE) => " (the interface's MTU is too large for XDP without multi-buffer support)",
             _ => advice(error),
         },
-    }
+    };
+    advice.to_owned()
 }
+
+/// Hook of programs that run in the driver.
+pub(crate) const NATIVE: &str = "native XDP";
 
 /// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/asm-generic/errno-base.h>
 const ENODEV: i32 = 19;

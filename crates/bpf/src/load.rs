@@ -24,13 +24,23 @@ fn keep(_level: PrintLevel, message: String) {
     MESSAGES.with_borrow_mut(|messages| messages.push(message));
 }
 
-/// Runs `load`, and gives its error libbpf's messages to carry.
-pub(crate) fn capture<T>(program: &'static str, load: impl FnOnce() -> libbpf_rs::Result<T>) -> Result<T> {
+/// Runs `call`, and returns libbpf's messages with its result.
+fn captured<T>(call: impl FnOnce() -> T) -> (T, Vec<String>) {
     let _turn = CAPTURE.lock().unwrap_or_else(PoisonError::into_inner);
     let before = libbpf_rs::set_print(Some((PrintLevel::Warn, keep)));
-    let result = load();
+    let result = call();
     libbpf_rs::set_print(before);
-    let messages = MESSAGES.take();
+    (result, MESSAGES.take())
+}
+
+/// Runs `call` without libbpf's messages, which say no more than its error.
+pub(crate) fn quietly<T>(call: impl FnOnce() -> T) -> T {
+    captured(call).0
+}
+
+/// Runs `load`, and gives its error libbpf's messages to carry.
+pub(crate) fn capture<T>(program: &'static str, load: impl FnOnce() -> libbpf_rs::Result<T>) -> Result<T> {
+    let (result, messages) = captured(load);
     result.map_err(|error| Error::Load {
         program,
         source: os_error(&error),

@@ -43,6 +43,15 @@ pub(crate) fn attach_xdp(program: BorrowedFd<'_>, ifindex: u32, flags: u32) -> i
     check(error)
 }
 
+/// Returns a descriptor of a loaded program.
+pub(crate) fn program_by_id(id: u32) -> io::Result<OwnedFd> {
+    // SAFETY: the call takes a number alone.
+    let fd = unsafe { libbpf_sys::bpf_prog_get_fd_by_id(id) };
+    check(fd)?;
+    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// Returns the tag of a program: the hash of its instructions.
 pub(crate) fn program_tag(program: BorrowedFd<'_>) -> io::Result<[u8; 8]> {
     let path = format!("/proc/self/fdinfo/{}", program.as_raw_fd());

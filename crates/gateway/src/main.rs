@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 use ringside_gateway::client::{self, ClientArgs};
 use ringside_gateway::config::Config;
@@ -11,7 +12,7 @@ use ringside_gateway::daemon;
 use ringside_gateway::datapath::{self, XdpPath};
 use ringside_gateway::fleet::migrate::{To, migrate};
 use ringside_gateway::model::{DataPath, NoDataPath};
-use ringside_nic::{HugePages, Interface};
+use ringside_nic::{HugePages, Interface, XdpMode};
 
 #[global_allocator]
 static MEMORY: HugePages = HugePages;
@@ -83,18 +84,33 @@ enum Command {
 
 fn attach_pass(name: &str) -> anyhow::Result<ExitCode> {
     let interface = Interface::by_name(name)?;
-    let attached = interface.state()?.xdp;
-    // With a generic one the veth does not take what is sent.
-    if let Some(xdp) = attached.filter(|xdp| xdp.mode != ringside_nic::XdpMode::Generic) {
+    if let Some(xdp) = interface.state()?.xdp {
         let id = xdp.prog_id;
-        let there = ringside_bpf::loaded_program(id)?;
-        if there.as_ref().is_some_and(|there| there.passes_all) {
+        let there = ringside_bpf::loaded_program(id);
+        let called = match &there {
+            Ok(Some(there)) => format!("\"{}\", id {id}", there.name),
+            _ => format!("id {id}"),
+        };
+        // With it the veth does not take what is sent, and the kernel takes none in native mode.
+        if xdp.mode == XdpMode::Generic {
+            anyhow::bail!(
+                "{name} has an XDP program in generic mode ({called}), beside which the kernel \
+                 takes none in native mode; nothing was changed. Remove it (ip link set dev {name} \
+                 xdpgeneric off, or end the process that attached it) and repeat this command"
+            );
+        }
+        let there = there.with_context(|| {
+            format!(
+                "{name} has an XDP program in native mode ({called}), and whether it passes every \
+                 packet cannot be seen; nothing was changed"
+            )
+        })?;
+        if there.is_some_and(|there| there.passes_all) {
             println!("{name} has a program already that passes every packet (id {id}); nothing was changed");
             return Ok(ExitCode::SUCCESS);
         }
-        let called = there.map_or_else(String::new, |there| format!("\"{}\", ", there.name));
         anyhow::bail!(
-            "{name} has another XDP program in native mode ({called}id {id}), which may drop or \
+            "{name} has another XDP program in native mode ({called}), which may drop or \
              redirect what the gateway sends; nothing was changed. If it passes these packets, \
              nothing else is needed; else remove it (ip link set dev {name} xdp off, or end the \
              process that attached it) and repeat this command"

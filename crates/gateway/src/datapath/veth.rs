@@ -34,26 +34,35 @@ fn text(interface: &str, peer: &VethPeer) -> String {
         None => format!("the interface with index {}", peer.index),
     };
     let named = peer.state.as_ref().map_or("NAME", |state| &state.name);
-    let (place, command) = match &peer.namespace {
-        None => (String::new(), format!("{COMMAND} {named}")),
+    let (place, before) = match &peer.namespace {
+        None => (String::new(), String::new()),
         Some(namespace) => match &namespace.name {
             Some(name) => (
                 format!(" in the network namespace {name}"),
-                format!("ip netns exec {name} {COMMAND} {named}"),
+                format!("ip netns exec {name} "),
             ),
             None => (
                 format!(
                     " in another network namespace (number {} of `ip netns list-id`)",
                     namespace.id
                 ),
-                format!("in that namespace: {COMMAND} {named}"),
+                "in that namespace: ".to_owned(),
             ),
         },
     };
+    let attach = format!("{before}{COMMAND} {named}");
+    // The kernel takes no program in native mode beside one in generic mode.
+    let (has, command) = match peer.state.as_ref().and_then(|state| state.xdp) {
+        Some(_) => (
+            "has its XDP program in generic mode",
+            format!("{before}ip link set dev {named} xdpgeneric off, then {attach}"),
+        ),
+        None => ("has no XDP program in native mode", attach),
+    };
     format!(
-        "the interface {interface} is a veth whose other end, {name}{place}, has no XDP program in \
-         native mode: what the fast path sends by {interface} does not arrive \
-         (transmit-lost counts it, unless that end has GRO); {command}"
+        "the interface {interface} is a veth whose other end, {name}{place}, {has}: \
+         what the fast path sends by {interface} does not arrive (transmit-lost \
+         counts it, unless that end has GRO); {command}"
     )
 }
 

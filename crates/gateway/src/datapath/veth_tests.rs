@@ -1,4 +1,4 @@
-use ringside_bpf::attach_pass;
+use ringside_bpf::{Redirected, Redirector, XdpMode, attach_pass};
 use ringside_netlab::testing::is_root;
 use ringside_netlab::{Lab, Namespace, VethConfig};
 
@@ -11,13 +11,21 @@ fn names_the_command_for_each_place_of_the_other_end() {
     }
     let ns = Namespace::create("veth-own").expect("namespace");
     let other = Namespace::create("veth-other").expect("namespace");
+    let generic = Redirector::load(Redirected::All).expect("loaded");
     for (far, place) in [
         (&ns, String::new()),
         (&other, format!("ip netns exec {} ", other.name())),
     ] {
         let lab = Lab::join(&ns, far, VethConfig::named("near", "far")).expect("veth");
         let near = &lab.a.interface;
-        let problem = lab.a.run(|| problem(near)).expect("no program there");
+        let link = lab.b.run(|| generic.attach(lab.b.interface.index(), XdpMode::Generic));
+        let link = link.expect("attached");
+        let problem_of = || lab.a.run(|| problem(near)).expect("no program in native mode");
+        let remove = format!("{place}ip link set dev far xdpgeneric off");
+        let ending = format!("; {remove}, then {place}{COMMAND} far");
+        assert!(problem_of().ends_with(&ending), "{}", problem_of());
+        drop(link);
+        let problem = problem_of();
         assert!(
             problem.ends_with(&format!("; {place}ringside-gateway attach-pass far")),
             "{problem}"
