@@ -63,7 +63,7 @@
 //! cpus = [2, 3]                # that they are pinned to; by default the last half of those that there are
 //! spin = false                 # they never sleep
 //! pins = "/sys/fs/bpf/ringside-gateway"  # the fast path goes on while the daemon is started anew
-//! unowned-seconds = 60         # for so long
+//! unowned-seconds = 60         # for so long, 30 days at most
 //! vxlan-port = 4789
 //! geneve-port = 6081
 //! geneve-options = ["0102:80"] # class and type, hexadecimal, of options that may be critical
@@ -73,13 +73,13 @@
 //! errors-per-second = 100      # ICMP errors, of each worker to each network
 //! cached-neighbors = 1000000   # in the fast path; by default what 1/64 of the memory holds
 //! cached-connections = 1000000
-//! patience-ms = 2500           # how long packets wait for their host's MAC address
+//! patience-ms = 2500           # how long packets wait for their host's MAC address, 60000 at most
 //!
 //! [path.direct]                # hosts that send much are told where it goes; off if there is none
-//! port = 4797                  # UDP port that they listen at
+//! port = 4797                  # UDP port that they listen at, none of the two above
 //! packets-per-second = 10000   # to one receiver, from which on a host is told
 //! notices-per-second = 100     # all in all
-//! lifetime-seconds = 60        # how long what they are told holds
+//! lifetime-seconds = 60        # how long what they are told holds, 86400 at most
 //! key-file = "/etc/ringside-gateway/direct.key"  # what notices are sealed with; unsealed if there is none
 //! ```
 //! Everything has a default but `[api.tcp]`, which is off without it, and `path.interface`.
@@ -104,6 +104,9 @@ use serde::Deserialize;
 use crate::api::{TcpListener, Tls, UnixSocket};
 use crate::datapath::{CARRIED, PathOptions, SHORTEST};
 use crate::fleet::{EtcdOptions, MemberOptions};
+
+/// How long versions of deleted objects can be remembered: a hundred years.
+const MAX_TOMBSTONES: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// What is wrong with a configuration: everything that is, with its place.
 #[derive(Debug, thiserror::Error)]
@@ -321,6 +324,18 @@ impl Config {
         });
         check.keep("api.socket", UnixSocket::check(&file.api.socket));
         check.paths(&file, from);
+        check.at_most(
+            "store.tombstone-seconds",
+            file.store.tombstone_seconds,
+            MAX_TOMBSTONES.as_secs(),
+        );
+        let (tcp, metrics) = (file.api.tcp.as_ref().map(|tcp| tcp.listen), &file.metrics);
+        check.that(!metrics.enabled || tcp != Some(metrics.listen), || {
+            format!(
+                "metrics.listen: {} is api.tcp.listen; give another port",
+                metrics.listen
+            )
+        });
         let tcp = file.api.tcp.and_then(|tcp| check.tcp(&tcp));
         let limits = check.limits(&file.connections);
         let tenants = check.tenants(&file.connections.tenants);
@@ -379,6 +394,19 @@ impl Check<'_> {
     fn that(&mut self, holds: bool, problem: impl FnOnce() -> String) {
         if !holds {
             self.0.push(problem());
+        }
+    }
+
+    fn at_most(&mut self, name: &str, value: u64, most: u64) {
+        self.that(value <= most, || format!("{name}: {value} is above {most}"));
+    }
+
+    /// A list that names something twice is wrong: most likely another one was meant.
+    fn no_repeats<T: PartialEq + fmt::Debug>(&mut self, name: &str, list: &[T]) {
+        for (place, one) in list.iter().enumerate() {
+            self.that(!list[..place].contains(one), || {
+                format!("{name}: {one:?} is there twice")
+            });
         }
     }
 
@@ -473,6 +501,7 @@ impl Check<'_> {
             timeouts.set(*state, time);
         }
         self.is_heard_of("connections.idle-seconds", Duration::from_secs(part.idle_seconds));
+        self.at_most("connections.idle-seconds", part.idle_seconds, Timeouts::MOST.as_secs());
         self.that(part.limit > 0, || {
             "connections.limit: 0 connections are none".to_owned()
         });

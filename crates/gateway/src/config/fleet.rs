@@ -87,7 +87,7 @@ impl FleetPart {
         if let Some(api) = &self.api {
             let is_good = api.parse::<Uri>().is_ok_and(|uri| {
                 uri.scheme_str() == Some("https")
-                    && uri.port_u16().is_some()
+                    && uri.port_u16().is_some_and(|port| port > 0)
                     && matches!(uri.path(), "" | "/")
             });
             check.that(is_good, || {

@@ -28,6 +28,13 @@ const MOST_OF_MEMORY: u64 = 2;
 const MOST_WORKERS: usize = 1024;
 /// `IFNAMSIZ` of `linux/if.h`, without the last byte.
 const LONGEST_NAME: usize = 15;
+/// How long packets wait for their host's MAC address at most. A sender that has had no answer for
+/// so long has given up, and others need the frames.
+const MAX_PATIENCE: Duration = Duration::from_secs(60);
+/// How long the fast path goes on without a daemon at most.
+const MAX_UNOWNED: Duration = Duration::from_secs(30 * 86_400);
+/// How long what hosts are told holds at most: if the gateway dies, nobody takes it back.
+const MAX_LIFETIME: Duration = Duration::from_secs(86_400);
 /// Smaller ones save nothing.
 const LEAST_CACHE: u64 = 4096;
 
@@ -80,7 +87,9 @@ impl Default for DirectPart {
 }
 
 impl DirectPart {
-    fn checked(self, check: &mut Check<'_>, source_check: bool) -> DirectOptions {
+    /// `tunnels`: keys and values of the ports that hosts' tunnels have, where none of them listens
+    /// for notices.
+    fn checked(self, check: &mut Check<'_>, source_check: bool, tunnels: [(&str, u16); 2]) -> DirectOptions {
         for (name, value) in [
             ("port", u32::from(self.port)),
             ("packets-per-second", self.packets_per_second),
@@ -91,6 +100,20 @@ impl DirectPart {
                 format!("path.direct.{name}: 0 is none; leave path.direct out for none")
             });
         }
+        for (name, port) in tunnels {
+            check.that(self.port != port, || {
+                format!(
+                    "path.direct.port: {port} is path.{name}, where hosts get tenants' packets; \
+                     give another one"
+                )
+            });
+        }
+        let lifetime = Duration::from_secs(self.lifetime_seconds.into());
+        check.at_most(
+            "path.direct.lifetime-seconds",
+            lifetime.as_secs(),
+            MAX_LIFETIME.as_secs(),
+        );
         check.that(!source_check, || {
             "path.direct: what goes from host to host is not checked as path.source-check asks; leave out one of them".to_owned()
         });
@@ -101,7 +124,7 @@ impl DirectPart {
             port: self.port,
             packets_per_second: self.packets_per_second,
             notices_per_second: self.notices_per_second,
-            lifetime: Duration::from_secs(self.lifetime_seconds.into()),
+            lifetime,
             key: key.flatten(),
         }
     }
@@ -127,17 +150,15 @@ impl Names {
         check.that(names.len() <= MOST_INTERFACES, || {
             format!("path.interface: {} are more than {MOST_INTERFACES}", names.len())
         });
-        for (place, name) in names.iter().enumerate() {
+        for name in &names {
             // As `dev_valid_name` of the kernel.
             let is_odd = |character: char| character.is_whitespace() || character == '/' || character == ':';
             let is_name = (1..=LONGEST_NAME).contains(&name.len()) && !matches!(&**name, "." | "..");
             check.that(is_name && !name.contains(is_odd), || {
                 format!("path.interface: {name:?} cannot be the name of an interface")
             });
-            check.that(!names[..place].contains(name), || {
-                format!("path.interface: {name} is there twice")
-            });
         }
+        check.no_repeats("path.interface", &names);
         names
     }
 }
@@ -190,6 +211,13 @@ impl PathPart {
                 format!("path.cpus: {cpu} is none that this process may use; those are {allowed:?}")
             });
         }
+        check.that(!cpus.is_empty(), || {
+            "path.cpus: an empty list; leave it out for the last half of the CPUs".to_owned()
+        });
+        check.no_repeats("path.cpus", &cpus);
+        let milliseconds = u64::try_from(MAX_PATIENCE.as_millis()).unwrap_or(u64::MAX);
+        check.at_most("path.patience-ms", self.patience_ms, milliseconds);
+        check.at_most("path.unowned-seconds", self.unowned_seconds, MAX_UNOWNED.as_secs());
         let workers = self.workers.unwrap_or_else(|| cpus.len().max(1));
         check.that(workers > 0, || "path.workers: 0 workers are none".to_owned());
         check.that(workers <= MOST_WORKERS, || {
@@ -198,7 +226,8 @@ impl PathPart {
         check.that(self.vxlan_port != self.geneve_port, || {
             format!("path.geneve-port: {} is that of VXLAN", self.geneve_port)
         });
-        for (name, port) in [("vxlan-port", self.vxlan_port), ("geneve-port", self.geneve_port)] {
+        let tunnels = [("vxlan-port", self.vxlan_port), ("geneve-port", self.geneve_port)];
+        for (name, port) in tunnels {
             check.that(port != 0, || format!("path.{name}: 0 is no port"));
         }
         if let Some(pins) = &self.pins {
@@ -224,7 +253,7 @@ impl PathPart {
                 )
             });
         }
-        let known_options = self.geneve_options.iter().map(|text| {
+        let known_options = self.geneve_options.iter().filter_map(|text| {
             check.keep(
                 "path.geneve-options",
                 option(text)
@@ -232,12 +261,15 @@ impl PathPart {
             )
         });
         let known_options: Vec<_> = known_options.collect();
-        check.that(known_options.len() <= MOST_OPTIONS, || {
-            format!(
-                "path.geneve-options: {} are more than {MOST_OPTIONS}",
-                known_options.len()
-            )
+        let options = self.geneve_options.len();
+        check.that(options <= MOST_OPTIONS, || {
+            format!("path.geneve-options: {options} are more than {MOST_OPTIONS}")
         });
+        for (place, (class, kind)) in known_options.iter().enumerate() {
+            check.that(!known_options[..place].contains(&(*class, *kind)), || {
+                format!("path.geneve-options: {class:04x}:{kind:02x} is there twice")
+            });
+        }
         for (name, value, bytes) in [
             ("cached-neighbors", self.cached_neighbors, NEIGHBOR_BYTES),
             ("cached-connections", self.cached_connections, CONNECTION_BYTES),
@@ -271,13 +303,15 @@ impl PathPart {
             check_windows: false,
             settings: PathSettings {
                 unowned: Duration::from_secs(self.unowned_seconds),
-                known_options: known_options.into_iter().flatten().collect(),
+                known_options,
                 source_check: self.source_check,
                 derive_source_port: self.derive_source_port,
                 errors_per_second: self.errors_per_second,
                 patience: Duration::from_millis(self.patience_ms),
             },
-            direct: self.direct.map(|direct| direct.checked(check, self.source_check)),
+            direct: self
+                .direct
+                .map(|direct| direct.checked(check, self.source_check, tunnels)),
         })
     }
 }

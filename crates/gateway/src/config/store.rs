@@ -130,6 +130,7 @@ impl EtcdPart {
         let secure: Vec<Option<bool>> = (self.endpoints.iter())
             .map(|text| check.keep("store.etcd.endpoints", endpoint(text)))
             .collect();
+        check.no_repeats("store.etcd.endpoints", &self.endpoints);
         let is_secure = secure.contains(&Some(true));
         check.that(!is_secure || !secure.contains(&Some(false)), || {
             "store.etcd.endpoints: all of them with https://, or none".to_owned()
@@ -233,8 +234,10 @@ fn endpoint(text: &str) -> Result<bool, String> {
         .host()
         .filter(|host| !host.is_empty())
         .ok_or_else(|| wrong("has no host"))?;
-    if uri.port_u16().is_none() {
-        return Err(wrong("has no port"));
+    match uri.port_u16() {
+        None => return Err(wrong("has no port")),
+        Some(0) => return Err(wrong("has port 0")),
+        Some(_) => {}
     }
     if !matches!(uri.path(), "" | "/") || uri.query().is_some() || text.contains('@') {
         return Err(wrong("has more than host and port"));

@@ -92,11 +92,42 @@ fn what_is_wrong_is_told_with_what_to_do() {
         ("[path]\ninterface = 7", "the name of an interface, or a list of names"),
         (
             "[path]\ninterface = [\"eth1\", \"eth1\"]",
-            "path.interface: eth1 is there twice",
+            "path.interface: \"eth1\" is there twice",
         ),
         (
             "[path]\ninterface = \"eth1\"\n[path.direct]\nport = 0",
             "path.direct.port: 0 is none",
+        ),
+        (
+            "[path]\ninterface = \"eth1\"\n[path.direct]\nport = 4789",
+            "path.direct.port: 4789 is path.vxlan-port",
+        ),
+        (
+            "[path]\ninterface = \"eth1\"\ngeneve-port = 7\n[path.direct]\nport = 7",
+            "path.direct.port: 7 is path.geneve-port",
+        ),
+        (
+            "[path]\ninterface = \"eth1\"\n[path.direct]\nlifetime-seconds = 86401",
+            "path.direct.lifetime-seconds: 86401 is above 86400",
+        ),
+        ("[path]\ncpus = []", "path.cpus: an empty list; leave it out"),
+        ("[path]\ncpus = [0, 0]", "path.cpus: 0 is there twice"),
+        ("[path]\npatience-ms = 60001", "path.patience-ms: 60001 is above 60000"),
+        (
+            "[path]\nunowned-seconds = 2592001",
+            "path.unowned-seconds: 2592001 is above 2592000",
+        ),
+        (
+            "[path]\ngeneve-options = [\"0102:80\", \"102:80\"]",
+            "path.geneve-options: 0102:80 is there twice",
+        ),
+        (
+            "[connections]\nidle-seconds = 18446744073709551615",
+            "connections.idle-seconds: 18446744073709551615 is above",
+        ),
+        (
+            "[store]\ntombstone-seconds = 3153600001",
+            "store.tombstone-seconds: 3153600001 is above 3153600000",
         ),
         (
             "[path]\ninterface = \"eth1\"\nsource-check = true\n[path.direct]",
@@ -134,6 +165,10 @@ fn what_is_wrong_is_told_with_what_to_do() {
         (
             "[api.tcp]\nlisten = \"0.0.0.0:7443\"",
             "api.tcp: certificate, key, client-ca missing: the API is offered over TCP only with TLS",
+        ),
+        (
+            "[api.tcp]\nlisten = \"127.0.0.1:9465\"",
+            "metrics.listen: 127.0.0.1:9465 is api.tcp.listen; give another port",
         ),
         ("[api.tcp]\nlisten = \"7443\"", "line 2: invalid socket address"),
         ("[connections]\nlimit = 0", "connections.limit: 0"),
@@ -276,6 +311,11 @@ fn what_is_wrong_about_etcd_is_told_with_what_to_do() {
             "leaves this host without TLS",
         ),
         ("endpoints = [\"https://192.0.2.1\"]", "has no port"),
+        ("endpoints = [\"https://192.0.2.1:0\"]", "has port 0"),
+        (
+            "endpoints = [\"http://127.0.0.1:1\", \"http://127.0.0.1:1\"]",
+            "store.etcd.endpoints: \"http://127.0.0.1:1\" is there twice",
+        ),
         ("endpoints = [\"https://192.0.2.1:1/x\"]", "has more than host and port"),
         (
             "endpoints = [\"https://192.0.2.1:1\"]",
@@ -413,6 +453,10 @@ fn a_member_of_a_fleet_says_where_hosts_send_to() {
         (
             "addresses = [\"192.0.2.1\"]\napi = \"http://192.0.2.1:1\"",
             "fleet.api: \"http://192.0.2.1:1\" is none; write it as",
+        ),
+        (
+            "addresses = [\"192.0.2.1\"]\napi = \"https://192.0.2.1:0\"",
+            "fleet.api: \"https://192.0.2.1:0\" is none; write it as",
         ),
     ];
     for (lines, expected) in refused {

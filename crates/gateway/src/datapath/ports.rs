@@ -66,24 +66,28 @@ impl Ports {
         if names.len() > MOST {
             bail!("{} interfaces: {MOST} are the most", names.len());
         }
-        let mut missing = None;
+        let mut missing = Vec::new();
         let mut ports = Vec::new();
         for name in names {
             let interface = match Interface::by_name(name) {
                 Ok(interface) => Some(interface),
                 Err(error @ ringside_nic::Error::UnknownInterface { .. }) => {
-                    tracing::error!(%error, "an interface is missing, and is waited for");
-                    missing = missing.or(Some(error));
+                    missing.push(error);
                     None
                 }
                 Err(error) => return Err(error.into()),
             };
             ports.push((interface, Arc::from(name.as_str())));
         }
-        match missing {
-            Some(error) if ports.iter().all(|(interface, _)| interface.is_none()) => Err(error.into()),
-            _ => Ok(Self(ports.into())),
+        let is_none_there = missing.len() == ports.len();
+        let mut missing = missing.into_iter();
+        if is_none_there && let Some(error) = missing.next() {
+            return Err(error.into());
         }
+        for error in missing {
+            tracing::error!(%error, "an interface is missing, and is waited for");
+        }
+        Ok(Self(ports.into()))
     }
 
     /// Those that are there now, None for the others.

@@ -61,6 +61,17 @@ fn a_second_one_on_the_same_store_is_refused() {
     daemon.stop();
 }
 
+#[test]
+fn a_start_without_any_of_its_interfaces_ends_with_the_error_alone() {
+    let folder = Folder::new();
+    configure(&folder, "store.db", "[path]\ninterface = [\"none0\", \"none1\"]");
+    let said = refusal(common::etcd::program(&folder.join("")));
+    assert!(
+        said.contains("no interface named 'none0'") && !said.contains("waited for"),
+        "{said}"
+    );
+}
+
 /// The kernel takes a killed process apart for a while, and its locks with it.
 #[test]
 fn a_start_waits_for_the_end_of_a_process_that_was_killed() {
