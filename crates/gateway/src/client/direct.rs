@@ -34,7 +34,7 @@ pub(super) struct DirectArgs {
     /// The addresses that notices have to come from
     #[arg(long, value_name = "IP", value_delimiter = ',')]
     from: Vec<IpAddr>,
-    /// Receivers at the most, such as 4096 or 100k
+    /// Maximum number of receivers, such as 4096 or 100k
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = count_in(1..=usize::MAX))]
     most: usize,
     /// The network namespace that the endpoints are in, by its name or path [default: this one]

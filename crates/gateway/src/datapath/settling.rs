@@ -41,8 +41,8 @@ pub(super) struct Settling {
     followed: VecDeque<(u64, Followed)>,
     /// Those whose numbers settle next, in the same way.
     merged: VecDeque<(u64, Followed)>,
-    /// When the numbers of each settle next. A connection of the same name may begin meanwhile:
-    /// what is in a queue for another time is of the one before.
+    /// When the numbers of each settle next. Another connection may get the same name meanwhile. An
+    /// entry of a queue with another time belongs to the connection before.
     due: HashMap<ConnectionId, u64>,
 }
 

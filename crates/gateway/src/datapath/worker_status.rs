@@ -11,7 +11,7 @@ use super::settling::SETTLED;
 use super::sockets::Share;
 use super::worker::now;
 
-/// A worker that has not come round for so long is stuck.
+/// A worker whose loop has not turned for this time is stuck.
 pub(super) const STUCK: Duration = Duration::from_secs(10);
 
 /// What a worker says of itself.
@@ -20,10 +20,11 @@ pub(super) struct WorkerStatus {
     /// Empty while it does not run.
     pub(super) name: ArcSwap<String>,
     pub(super) counters: WorkerCounters,
-    /// When it came round last, CLOCK_MONOTONIC in nanoseconds; later than any time while it does not run.
+    /// Time of its loop's last turn, CLOCK_MONOTONIC in nanoseconds; `u64::MAX` while it does not run.
     pub(super) seen: AtomicU64,
-    /// Its busy time when it was measured last, and how much of the time before that was.
+    /// Its busy time at the last [`WorkerStatus::measure`].
     busy: AtomicU64,
+    /// Its busy part of the time between the last two.
     pub(super) permille: AtomicU16,
 }
 
@@ -38,7 +39,7 @@ impl WorkerStatus {
         }
     }
 
-    /// It runs from now on. It is called by its queues.
+    /// Notes that it runs. Its queues are its name.
     pub(super) fn begin(&self, share: &Share) {
         let of_port = |(_, port): &(u8, ringside_xsk::Port)| {
             let queues: Vec<String> = port.queues().iter().map(|queue| queue.id().to_string()).collect();
@@ -49,21 +50,25 @@ impl WorkerStatus {
         self.seen.store(now(), Ordering::Relaxed);
     }
 
+    /// Notes that it has ended.
     pub(super) fn end(&self) {
         self.name.store(Arc::default());
         self.seen.store(u64::MAX, Ordering::Relaxed);
     }
 
+    /// Returns whether its loop has not turned for [`STUCK`].
     pub(super) fn is_stuck(&self) -> bool {
         let since = now().saturating_sub(self.seen.load(Ordering::Relaxed));
         u128::from(since) >= STUCK.as_nanos()
     }
 
-    /// It has not come round for so long that it may have packets that are nearly a second old.
+    /// Returns whether its loop has not turned for half of [`SETTLED`]: it may hold packets that are
+    /// nearly a second old.
     pub(super) fn is_held_up(&self, now: u64) -> bool {
         now.saturating_sub(self.seen.load(Ordering::Relaxed)) >= SETTLED / 2
     }
 
+    /// Computes its busy part of the time since the last call, `since`.
     pub(super) fn measure(&self, since: Duration) {
         let busy = self.counters.read().busy;
         let more = u128::from(busy - self.busy.swap(busy, Ordering::Relaxed));

@@ -370,7 +370,7 @@ __noinline int is_established(struct xdp_md *ctx, const struct config *config,
 		}
 		if (!note_segment(connection, name, side, other, tcp, upper->length, is_settled,
 				  coarse)) {
-			/* Of one that is over these may be the ports of another by now. */
+			/* If it is over, another connection may have these ports now. */
 			if (is_over)
 				return UNKNOWN;
 			/* A right reset answers a segment that has fitted, or has ended the check. */
@@ -379,7 +379,7 @@ __noinline int is_established(struct xdp_md *ctx, const struct config *config,
 				return OUT_OF_WINDOW;
 			forget_numbers(connection);
 		}
-		/* Its owner has renamed it, so this was not noted. It is before a worker has it. */
+		/* The daemon renamed the entry meanwhile, so the segment was not noted. */
 		if (*(volatile __u64 *)&connection->name != name)
 			return UNKNOWN;
 	}
