@@ -48,6 +48,7 @@ mod unreachable;
 mod unresolved;
 mod veth;
 mod waiting;
+mod ways;
 mod worker;
 mod worker_status;
 

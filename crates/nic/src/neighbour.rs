@@ -6,7 +6,9 @@ use std::net::{IpAddr, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage};
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
+};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::netlink::{NetlinkError, Socket};
@@ -25,21 +27,81 @@ impl Interface {
     /// [`Error::Kernel`] if the table cannot be read.
     #[doc(alias = "RTM_GETNEIGH")]
     pub fn neighbours(&self, like: IpAddr) -> Result<Vec<(IpAddr, [u8; 6])>> {
+        let entries = self.neighbour_entries(like)?.into_iter();
+        Ok(entries.filter_map(|(ip, mac)| Some((ip, mac?))).collect())
+    }
+
+    /// Returns all entries of the kernel's neighbour table for this interface, of the family of
+    /// `like`. One without a hardware address is of a neighbour that the kernel is asking for, or
+    /// that did not answer.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`] if the table cannot be read.
+    #[doc(alias = "NUD_FAILED")]
+    pub fn neighbour_entries(&self, like: IpAddr) -> Result<Vec<(IpAddr, Option<[u8; 6]>)>> {
         const OPERATION: &str = "read the neighbours";
         let mut message = NeighbourMessage::default();
-        message.header.family = match like {
-            IpAddr::V4(_) => AddressFamily::Inet,
-            IpAddr::V6(_) => AddressFamily::Inet6,
-        };
+        message.header.family = family_of(like);
         let answers = Socket::route()
             .map_err(NetlinkError::Io)
             .and_then(|mut socket| socket.dump(RouteNetlinkMessage::GetNeighbour(message)))
             .map_err(|error| Error::netlink(OPERATION, self.name(), error))?;
-        let known = answers.into_iter().filter_map(|answer| match answer {
-            RouteNetlinkMessage::NewNeighbour(entry) if entry.header.ifindex == self.index() => known(&entry),
+        let entries = answers.into_iter().filter_map(|answer| match answer {
+            RouteNetlinkMessage::NewNeighbour(entry) if entry.header.ifindex == self.index() => read(&entry),
             _ => None,
         });
-        Ok(known.collect())
+        Ok(entries.collect())
+    }
+
+    /// Makes the kernel check at once whether a neighbour still answers, however lately it did: by
+    /// unicast requests, three within three seconds unless `sysctl` says otherwise. Its hardware
+    /// address stays known until they have failed ([`NeighbourEvent::Failed`]).
+    ///
+    /// Returns false if the kernel does not know the hardware address. An entry that somebody has
+    /// set (`permanent`, `noarp`, `extern_learn`) stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`] without `CAP_NET_ADMIN`, or if the kernel does not answer.
+    #[doc(alias = "NUD_PROBE")]
+    pub fn probe_neighbour(&self, address: IpAddr) -> Result<bool> {
+        const OPERATION: &str = "check a neighbour";
+        let failed = |error| Error::netlink(OPERATION, self.name(), error);
+        let is_unknown = |error: &NetlinkError| match error {
+            NetlinkError::Refused { source, .. } => source.raw_os_error() == Some(libc::ENOENT),
+            _ => false,
+        };
+        let mut message = NeighbourMessage::default();
+        message.header.family = family_of(address);
+        message.header.ifindex = self.index();
+        message.attributes.push(NeighbourAttribute::Destination(address.into()));
+        let mut socket = Socket::route().map_err(|error| failed(NetlinkError::Io(error)))?;
+        let answers = match socket.request(RouteNetlinkMessage::GetNeighbour(message.clone()), 0) {
+            Err(error) if is_unknown(&error) => return Ok(false),
+            answers => answers.map_err(failed)?,
+        };
+        let entry = answers.into_iter().find_map(|answer| match answer {
+            RouteNetlinkMessage::NewNeighbour(entry) => Some(entry),
+            _ => None,
+        });
+        let Some(entry) = entry.filter(|entry| known(entry).is_some()) else {
+            return Ok(false);
+        };
+        // One that is checked already would begin anew, and might never fail.
+        let is_open = matches!(
+            entry.header.state,
+            NeighbourState::Reachable | NeighbourState::Stale | NeighbourState::Delay
+        );
+        let is_set = entry.header.flags.contains(NeighbourFlags::ExtLearned);
+        if is_open && !is_set {
+            message.header.state = NeighbourState::Probe;
+            match socket.request(RouteNetlinkMessage::NewNeighbour(message), 0) {
+                Err(error) if is_unknown(&error) => return Ok(false),
+                done => _ = done.map_err(failed)?,
+            }
+        }
+        Ok(true)
     }
 
     /// The hardware address of a neighbour, as the kernel knows it now.
@@ -88,7 +150,18 @@ impl Interface {
     }
 }
 
+fn family_of(ip: IpAddr) -> AddressFamily {
+    match ip {
+        IpAddr::V4(_) => AddressFamily::Inet,
+        IpAddr::V6(_) => AddressFamily::Inet6,
+    }
+}
+
 fn known(entry: &NeighbourMessage) -> Option<(IpAddr, [u8; 6])> {
+    read(entry).and_then(|(ip, mac)| Some((ip, mac?)))
+}
+
+fn read(entry: &NeighbourMessage) -> Option<(IpAddr, Option<[u8; 6]>)> {
     let (mut ip, mut mac) = (None, None);
     for attribute in &entry.attributes {
         match attribute {
@@ -98,5 +171,5 @@ fn known(entry: &NeighbourMessage) -> Option<(IpAddr, [u8; 6])> {
             _ => {}
         }
     }
-    Some((ip?, mac?))
+    Some((ip?, mac))
 }

@@ -4,7 +4,7 @@
 //! What the kernel finds out it tells at once, and a look through its table is for what it knew before, and for what was missed: so a
 //! host that never answers costs no looks, however long tenants send to it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::ops::Range;
@@ -13,9 +13,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
-use ringside_gateway_core::Neighbors;
-use ringside_gateway_core::table::{Host, HostId, HostReader, Limit};
-use ringside_nic::{NeighbourEvent, NeighbourWatch, Route};
+use ringside_gateway_core::table::{Host, HostId, Limit};
+use ringside_nic::{Interface, NeighbourEvent, NeighbourWatch, Route};
 use ringside_wire::MacAddr;
 
 use super::icmp::IcmpListener;
@@ -24,26 +23,21 @@ use super::limits::{LimitCounters, Limits};
 use super::notices::About;
 use super::ports::Ports;
 use super::unreachable::Tracker;
-use super::unresolved::{Cause, ENTRY_TIMEOUT};
+use super::unresolved::Cause;
+use super::ways::{Hop, Known, Place, Way, Ways};
 use super::worker::{Shared, now};
 use crate::model::Tables;
 
 /// What the kernel tells is listened to so often while somebody waits for an answer; and its table is looked through no more often.
 const WHILE_WAITING: Duration = Duration::from_millis(2);
 /// Its table is looked through so often whatever happens.
-const LOOK: Duration = Duration::from_secs(1);
+pub(super) const LOOK: Duration = Duration::from_secs(1);
 /// A host that does not answer is asked again with the next packet, but not sooner.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// One that did is asked whether it is still there.
-const CONFIRM: Duration = Duration::from_secs(30);
-/// Time without an answer after which a host counts as unanswered.
-const NO_ANSWER: Duration = Duration::from_secs(2);
+pub(super) const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// Hosts whose routes are asked for with each look: another way is found soon, and the kernel is not kept busy.
 const ROUTES: usize = 1000;
 /// Hosts that nobody has sent to yet are asked for with each turn: thousands in a second, and others have their turn.
 const AT_ONCE: usize = 16;
-/// Parts of all neighbours that are looked through with each look for who lives where: all of them in a minute or so.
-const PARTS: usize = 4;
 
 pub(super) struct Resolver {
     pub(super) tables: Arc<Tables>,
@@ -55,82 +49,6 @@ pub(super) struct Resolver {
     /// Hosts to which it is another than it was.
     pub(super) found: Sender<HostId>,
     pub(super) limits: Arc<LimitCounters>,
-}
-
-/// Somebody on a link, by the port's number.
-type Place = (u8, IpAddr);
-
-/// Who that is for a host, and the longest packet that gets there, if the route says so.
-type Way = (Place, Option<NonZeroU16>);
-
-/// A host, or the router to some.
-#[derive(Default)]
-struct Hop {
-    hosts: HashSet<HostId>,
-    mac: Option<[u8; 6]>,
-    asked: Option<Instant>,
-    /// When packets began to come for it that nobody answers for.
-    unanswered: Option<Instant>,
-}
-
-impl Hop {
-    fn is_to_be_asked(&self, after: Duration) -> bool {
-        self.asked.is_none_or(|asked| asked.elapsed() >= after)
-    }
-
-    fn is_waited_for(&self) -> bool {
-        self.mac.is_none() && !self.is_to_be_asked(ASK_AGAIN)
-    }
-
-    /// Notes that it is asked. The first packet after a pause begins to wait.
-    fn ask(&mut self) {
-        let is_paused = self.is_to_be_asked(Duration::from_nanos(ENTRY_TIMEOUT));
-        let begun = self.unanswered.filter(|_| !is_paused);
-        self.asked = Some(Instant::now());
-        self.unanswered = begun.or(self.asked).filter(|_| self.mac.is_none());
-    }
-
-    /// Returns whether packets have been coming for long enough, and still do, without an answer.
-    fn is_unanswered(&self) -> bool {
-        let asked = self.asked.zip(self.unanswered);
-        asked.is_some_and(|(asked, begun)| asked.duration_since(begun) >= NO_ANSWER)
-            && !self.is_to_be_asked(2 * LOOK + ASK_AGAIN)
-    }
-}
-
-/// Where a host is.
-struct Known {
-    id: HostId,
-    place: Place,
-    /// In which round it has come.
-    round: u64,
-}
-
-/// What is known of hosts on which somebody lives. Who has none any more is forgotten, after one to two rounds.
-struct Ways<'a> {
-    hosts: HostReader,
-    hops: HashMap<Place, Hop>,
-    /// In the order in which their routes are looked at.
-    places: Vec<Known>,
-    /// The round of looks through all neighbours, how far it is, and on which hosts, by number, it has found some.
-    round: u64,
-    part: usize,
-    used: Vec<bool>,
-    numbers: HashMap<HostId, usize>,
-    next: usize,
-    /// Hosts up to this number were asked for before anybody sent to them.
-    prepared: usize,
-    limits: Limits,
-    unreachable: Tracker<'a>,
-    icmp: IcmpListener,
-    /// What the kernel finds out; None if it does not tell.
-    watch: Option<NeighbourWatch>,
-    /// As the interfaces were found last.
-    ports: Arc<Ports>,
-    looked: Instant,
-    looked_at_routes: Instant,
-    /// The kernel's table may have what it does not tell.
-    is_to_be_looked_through: bool,
 }
 
 /// What was done in a turn.
@@ -207,7 +125,7 @@ impl Resolver {
         let latest = self.shared.ports.load_full();
         if !Arc::ptr_eq(&latest, &ways.ports) {
             // Whoever is on the links, nobody there has been asked.
-            ways.hops.values_mut().for_each(|hop| hop.asked = None);
+            ways.hops.values_mut().for_each(Hop::renew);
             ways.ports = latest;
         }
         self.listen(ways);
@@ -221,6 +139,7 @@ impl Resolver {
             ways.limits.forget(&self.tables.hosts, now());
             ways.unreachable.expire(now());
             self.note_unanswered(ways);
+            self.check(ways);
         }
         if self.shared.foreign.is_possible() {
             self.prepare(ways);
@@ -290,8 +209,28 @@ impl Resolver {
 
     fn ask_kernel(&self, hop: &mut Hop, (port, ip): Place) {
         hop.ask();
+        self.ask_for((port, ip));
+    }
+
+    fn ask_for(&self, (port, ip): Place) {
         if let Some(interface) = self.shared.ports.load().get(port) {
             interface.ask_for(ip);
+        }
+    }
+
+    /// Has the kernel check MAC addresses that are known: the fast path sends without the kernel,
+    /// which would not notice that nobody answers any more.
+    fn check(&self, ways: &mut Ways<'_>) {
+        let ports = self.shared.ports.load();
+        for place in ways.take_for_check() {
+            let Some(interface) = ports.get(place.0) else { continue };
+            let is_known = interface.probe_neighbour(place.1).unwrap_or_else(|error| {
+                tracing::debug!(%error, "the kernel cannot be made to check a MAC address");
+                false
+            });
+            if !is_known {
+                interface.ask_for(place.1);
+            }
         }
     }
 
@@ -320,8 +259,14 @@ impl Resolver {
     fn forget(&self, id: HostId, ways: &mut Ways<'_>) {
         ways.leave(id);
         ways.limits.route(&self.tables.hosts, id, None, now());
+        // Also for who has come meanwhile.
+        self.unresolve(id);
+    }
+
+    /// Nothing is sent to a host any more: its packets wait.
+    fn unresolve(&self, id: HostId) {
         self.tables.hosts.resolve(id, None);
-        // For who has come meanwhile.
+        // Nobody is there any more: then the data path ends.
         _ = self.found.send(id);
     }
 
@@ -336,6 +281,11 @@ impl Resolver {
                         self.learn(hop, place, mac);
                     }
                 }
+                Ok(Some(NeighbourEvent::Failed { index, address })) => {
+                    let place = ways.ports.number(index).map(|port| (port, address));
+                    let hop = place.and_then(|place| ways.hops.get(&place));
+                    ways.is_to_be_looked_through |= hop.is_some_and(|hop| hop.mac.is_some());
+                }
                 Ok(Some(_)) => ways.is_to_be_looked_through = true,
                 Ok(None) => return,
                 Err(error) => {
@@ -347,6 +297,7 @@ impl Resolver {
     }
 
     fn learn(&self, hop: &mut Hop, (port, _): Place, mac: [u8; 6]) {
+        hop.doubted = None;
         if hop.mac != Some(mac) {
             hop.mac = Some(mac);
             hop.unanswered = None;
@@ -364,17 +315,21 @@ impl Resolver {
                 if !ways.hops.keys().any(is_there) {
                     continue;
                 }
-                let known = match interface.neighbours(family) {
-                    Ok(known) => known,
+                let entries = match interface.neighbour_entries(family) {
+                    Ok(entries) => entries,
                     Err(error) => {
                         failed = Some(format!("MAC addresses of hosts cannot be found out: {error}"));
                         continue;
                     }
                 };
-                for (ip, mac) in known {
+                for (ip, mac) in entries {
                     let place = (port, ip);
-                    if let Some(hop) = ways.hops.get_mut(&place) {
-                        self.learn(hop, place, mac);
+                    let Some(hop) = ways.hops.get_mut(&place) else { continue };
+                    match mac {
+                        Some(mac) => self.learn(hop, place, mac),
+                        // Nobody answers on a link that is down, which its own notice says.
+                        None if hop.mac.is_some() && is_up(interface) => self.doubt(hop, place),
+                        None => {}
                     }
                 }
             }
@@ -389,9 +344,18 @@ impl Resolver {
             let problem = kernel_table::problem(family, there, takes);
             self.shared.notices.tell(About::KernelTable(family), problem);
         }
-        for (place, hop) in &mut ways.hops {
-            if hop.mac.is_some() && hop.is_to_be_asked(CONFIRM) {
-                self.ask_kernel(hop, *place);
+    }
+
+    /// The kernel does not know a MAC address any more: checks of it have failed, or somebody has
+    /// removed its entry. So it asks all on the link, and nobody may be there.
+    fn doubt(&self, hop: &mut Hop, place: Place) {
+        if !hop.doubt() {
+            return self.ask_for(place);
+        }
+        let mut reader = self.tables.hosts.reader();
+        for id in &hop.hosts {
+            if reader.given(*id).is_some_and(|given| given.mac.is_none()) {
+                self.unresolve(*id);
             }
         }
     }
@@ -418,6 +382,10 @@ impl Resolver {
         // Nobody is there any more: then the data path ends.
         _ = self.found.send(id);
     }
+}
+
+fn is_up(interface: &Interface) -> bool {
+    interface.state().is_ok_and(|state| state.admin_up && state.carrier)
 }
 
 /// Those of these numbers.
@@ -467,73 +435,6 @@ pub(super) fn resolve_known(tables: &Tables, ports: &Ports) -> Vec<HostId> {
         }
     }
     resolved
-}
-
-impl Ways<'_> {
-    /// A host is at this hop, and no longer where it was.
-    fn enrol(&mut self, id: HostId, place: Place) -> &mut Hop {
-        match self.numbers.get(&id) {
-            Some(&number) => {
-                let before = std::mem::replace(&mut self.places[number].place, place);
-                if before != place {
-                    self.leave_hop(id, before);
-                }
-            }
-            None => {
-                let round = self.round;
-                self.numbers.insert(id, self.places.len());
-                self.places.push(Known { id, place, round });
-            }
-        }
-        let hop = self.hops.entry(place).or_default();
-        hop.hosts.insert(id);
-        hop
-    }
-
-    fn leave_hop(&mut self, id: HostId, place: Place) {
-        let left = self.hops.get_mut(&place);
-        let is_empty = left.is_some_and(|hop| {
-            hop.hosts.remove(&id);
-            hop.hosts.is_empty()
-        });
-        if is_empty {
-            self.hops.remove(&place);
-        }
-    }
-
-    /// A host is at no hop any more.
-    fn leave(&mut self, id: HostId) {
-        let Some(number) = self.numbers.remove(&id) else { return };
-        let Known { place, .. } = self.places.swap_remove(number);
-        if let Some(moved) = self.places.get(number) {
-            self.numbers.insert(moved.id, number);
-        }
-        self.leave_hop(id, place);
-    }
-
-    /// Looks on for who lives on which host. After a round: hosts that were known all the while, on which it has found nobody.
-    fn look_for_users(&mut self, neighbors: &Neighbors) -> Vec<HostId> {
-        for part in self.part..(self.part + PARTS).min(Neighbors::PARTS) {
-            neighbors.for_each_of(part, |_, neighbor| {
-                if let Some(used) = self.used.get_mut(neighbor.host.0 as usize) {
-                    *used = true;
-                }
-            });
-        }
-        self.part += PARTS;
-        if self.part < Neighbors::PARTS {
-            return Vec::new();
-        }
-        let is_unused = |known: &&Known| known.round < self.round && !self.used[known.id.0 as usize];
-        let unused = self.places.iter().filter(is_unused).map(|known| known.id).collect();
-        self.part = 0;
-        self.round += 1;
-        // Those that come later are of this round.
-        let most = self.places.iter().map(|known| known.id.0 as usize + 1).max();
-        self.used.clear();
-        self.used.resize(most.unwrap_or(0), false);
-        unused
-    }
 }
 
 #[cfg(test)]

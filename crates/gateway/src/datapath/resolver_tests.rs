@@ -15,7 +15,8 @@ use super::*;
 use crate::datapath::epochs::Epochs;
 use crate::datapath::notices::Notices;
 use crate::datapath::unreachable::UnreachableHosts;
-use crate::datapath::unresolved::UnresolvedHosts;
+use crate::datapath::unresolved::{ENTRY_TIMEOUT, UnresolvedHosts};
+use crate::datapath::ways::NO_ANSWER;
 
 fn shared(tables: &Tables, interfaces: &[&str]) -> Shared {
     let settings = Settings {
@@ -124,11 +125,109 @@ fn who_does_not_answer_costs_few_looks_and_is_found_when_it_does() {
         let (took, looks, mac) = send(b, Duration::from_secs(20));
         assert_eq!(mac, Some(MacAddr(lab.b.mac)), "beside one that does not answer");
         assert!(looks <= 2 + took.as_secs(), "{looks} in {took:?}");
-        let words = ["address", "add", "10.77.0.9/24", "dev", lab.b.interface.name()];
-        assert!(lab.b.ns.command("ip").args(words).status().unwrap().success());
+        ip(
+            &lab.b,
+            &format!("address add 10.77.0.9/24 dev {}", lab.b.interface.name()),
+        );
         let (_, _, mac) = send(nobody, Duration::from_secs(20));
         assert_eq!(mac, Some(MacAddr(lab.b.mac)), "there at last");
         assert_eq!(resolver.shared.unresolved.problems(), [""; 0]);
+    });
+}
+
+/// Has the kernel do something by the command `ip`.
+fn ip(end: &End, words: &str) {
+    let status = end.ns.command("ip").args(words.split(' ')).status();
+    assert!(status.unwrap().success(), "{words}");
+}
+
+/// Takes turns until the MAC address of a host is that, or so long. Returns the last one.
+fn mac_within(
+    (resolver, ways): (&Resolver, &mut Ways<'_>),
+    id: HostId,
+    wanted: Option<MacAddr>,
+    longest: Duration,
+) -> Option<MacAddr> {
+    let (begun, mut reader) = (Instant::now(), resolver.tables.hosts.reader());
+    loop {
+        let mac = reader.find(id).unwrap().mac;
+        if mac == wanted || begun.elapsed() >= longest {
+            return mac;
+        }
+        assert_ne!(resolver.turn(ways), Turn::Ended);
+    }
+}
+
+/// The fast path sends to it, which the kernel does not see.
+#[test]
+fn a_host_that_stops_answering_is_not_sent_to_until_it_answers_again() {
+    if !is_root() {
+        return;
+    }
+    let lab = unacquainted("stops");
+    lab.a.run(|| {
+        let tables = tables();
+        let id = host(&tables, 2);
+        let (resolver, want, hosts) = resolver(&tables, &lab.a);
+        let mut ways = resolver.begin();
+        let b = Some(MacAddr(lab.b.mac));
+        want.send(id).unwrap();
+        let mut known = |mac, longest| mac_within((&resolver, &mut ways), id, mac, longest);
+        assert_eq!(known(b, Duration::from_secs(20)), b);
+        let device = lab.b.interface.name();
+        let address = |change| ip(&lab.b, &format!("address {change} 10.77.0.2/24 dev {device}"));
+        // It misses a question or two, and another program flushes the kernel's table.
+        address("del");
+        assert_eq!(known(None, Duration::from_millis(1500)), b);
+        address("add");
+        for _ in 0..5 {
+            ip(&lab.a, &format!("neigh flush dev {}", lab.a.interface.name()));
+            assert_eq!(known(None, Duration::from_secs(1)), b);
+        }
+        hosts.try_iter().for_each(drop);
+        address("del");
+        assert_eq!(known(None, Duration::from_secs(12)), None, "nobody is there");
+        assert!(hosts.try_iter().any(|found| found == id), "the fast path forgets it");
+        assert_eq!(resolver.shared.unresolved.problems(), [""; 0], "nobody sends to it");
+        want.send(id).unwrap();
+        let begun = Instant::now();
+        assert_eq!(known(b, 2 * LOOK), None);
+        let problems = resolver.shared.unresolved.problems();
+        let text = "packets to host 10.77.0.2 are lost: it does not answer for its MAC address";
+        assert!(
+            problems.len() == 1 && problems[0].starts_with(text),
+            "{problems:?} {:?}",
+            begun.elapsed()
+        );
+        address("add");
+        want.send(id).unwrap();
+        assert_eq!(known(b, Duration::from_secs(5)), b);
+        assert_eq!(resolver.shared.unresolved.problems(), [""; 0]);
+    });
+}
+
+/// The kernel has forgotten meanwhile whom the gateway sent to.
+#[test]
+fn a_host_of_the_process_before_is_not_sent_to_if_nobody_answers() {
+    if !is_root() {
+        return;
+    }
+    let lab = unacquainted("stopped");
+    lab.a.run(|| {
+        let tables = tables();
+        let ids = [2, 9].map(|last| host(&tables, last));
+        let mac = MacAddr([2; 6]);
+        for id in ids {
+            assert!(tables.hosts.resolve(id, Some((mac, 0))));
+        }
+        let (mut resolver, _want, _hosts) = resolver(&tables, &lab.a);
+        resolver.resolved.extend(ids);
+        let mut ways = resolver.begin();
+        let mut known = |id, mac| mac_within((&resolver, &mut ways), id, mac, Duration::from_secs(12));
+        let b = Some(MacAddr(lab.b.mac));
+        assert_eq!(known(ids[0], b), b);
+        assert_eq!(known(ids[1], None), None);
+        assert_eq!(known(ids[0], None), b);
     });
 }
 
@@ -144,8 +243,7 @@ fn hosts_that_no_interface_of_the_gateway_leads_to_are_named() {
         "link set other up",
         "address add 10.78.0.1/24 dev other",
     ] {
-        let status = lab.a.ns.command("ip").args(words.split(' ')).status();
-        assert!(status.unwrap().success(), "{words}");
+        ip(&lab.a, words);
     }
     lab.a.run(|| {
         let tables = tables();
@@ -175,8 +273,7 @@ fn hosts_that_no_interface_of_the_gateway_leads_to_are_named() {
             assert!(problem.starts_with(&format!("packets to host {expected}")), "{problem}");
         }
         // A route by an interface of the gateway.
-        let words = "route add 10.78.0.2/32 dev second";
-        assert!(lab.a.ns.command("ip").args(words.split(' ')).status().unwrap().success());
+        ip(&lab.a, "route add 10.78.0.2/32 dev second");
         let id = tables.hosts.intern(behind_other);
         resolver.ask(id, &mut ways).unwrap();
         resolver.tell(id, [2; 6], 1);

@@ -32,6 +32,7 @@ mod reloaded;
 mod restart;
 mod scraped;
 mod shards;
+mod silent;
 mod stale;
 mod streams;
 mod traced;

@@ -4,11 +4,12 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::neighbour::NeighbourState;
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::Socket;
 use netlink_sys::protocols::NETLINK_ROUTE;
 
-use super::known;
+use super::read;
 use crate::watch::{Datagram, datagram, subscription};
 use crate::{Error, Result};
 
@@ -31,6 +32,14 @@ pub enum NeighbourEvent {
         address: IpAddr,
         /// Its hardware address.
         mac: [u8; 6],
+    },
+    /// A neighbour of the interface of this index has not answered the kernel's requests, or its
+    /// entry was removed (`ip neighbour flush`).
+    Failed {
+        /// The interface's index.
+        index: u32,
+        /// The neighbour.
+        address: IpAddr,
     },
     /// Nobody read in time, and some were lost: [`Interface::neighbours`](crate::Interface::neighbours) has all.
     Lost,
@@ -105,7 +114,12 @@ fn decode(datagram: &[u8]) -> Option<NeighbourEvent> {
     if !matches!(entry.header.family, AddressFamily::Inet | AddressFamily::Inet6) {
         return None;
     }
-    let (address, mac) = known(&entry)?;
     let index = entry.header.ifindex;
-    Some(NeighbourEvent::Known { index, address, mac })
+    match read(&entry)? {
+        (address, Some(mac)) => Some(NeighbourEvent::Known { index, address, mac }),
+        (address, None) => {
+            let is_failed = entry.header.state == NeighbourState::Failed;
+            is_failed.then_some(NeighbourEvent::Failed { index, address })
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! Every change of a link is told, on real veth pairs: within a second, carriers later.
 
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use ringside_netlab::{Lab, Namespace, VethConfig, testing};
@@ -317,12 +318,67 @@ fn neighbours_are_told() {
                 address,
                 mac: lab.b.mac,
             };
-            let end = Instant::now() + IN_TIME;
-            while watch.next().unwrap() != Some(expected) {
-                assert!(Instant::now() < end, "{address}");
-                let timeout = Timespec::try_from(IN_TIME).unwrap();
-                poll(&mut [PollFd::new(&watch, PollFlags::IN)], Some(&timeout)).unwrap();
-            }
+            wait_for(&mut watch, expected);
         }
+    });
+}
+
+fn wait_for(watch: &mut NeighbourWatch, expected: NeighbourEvent) {
+    let end = Instant::now() + IN_TIME;
+    while watch.next().unwrap() != Some(expected) {
+        assert!(Instant::now() < end, "{expected:?}");
+        let timeout = Timespec::try_from(IN_TIME).unwrap();
+        poll(&mut [PollFd::new(&*watch, PollFlags::IN)], Some(&timeout)).unwrap();
+    }
+}
+
+/// It has just answered, and the kernel would not ask again for half a minute or so.
+#[test]
+fn neighbours_that_stop_answering_fail_when_they_are_probed() {
+    if !testing::is_root() {
+        return;
+    }
+    let config = VethConfig {
+        static_neighbours: false,
+        ..VethConfig::tagged("probed")
+    };
+    let lab = Lab::veth(config).unwrap();
+    lab.a.run(|| {
+        let at = &lab.a.interface;
+        let addresses = [IpAddr::from(lab.b.ipv4), lab.b.ipv6.into()];
+        assert!(!at.probe_neighbour(addresses[0]).unwrap(), "it was never asked for");
+        for address in addresses {
+            assert_eq!(at.resolve(address, IN_TIME).unwrap(), Some(lab.b.mac));
+            assert!(at.probe_neighbour(address).unwrap());
+            assert_eq!(at.neighbour(address).unwrap(), Some(lab.b.mac), "known meanwhile");
+        }
+        for (address, family) in addresses.into_iter().zip(["-4", "-6"]) {
+            // The kernel checks by its link-local address, which may not have been usable yet.
+            assert_eq!(at.resolve(address, IN_TIME).unwrap(), Some(lab.b.mac));
+            let flush = format!("{family} address flush dev {}", lab.b.interface.name());
+            ip(&lab.b.ns, &flush);
+            let mut watch = NeighbourWatch::open().unwrap();
+            assert!(at.probe_neighbour(address).unwrap());
+            let index = at.index();
+            wait_for(&mut watch, NeighbourEvent::Failed { index, address });
+            assert!(at.neighbour_entries(address).unwrap().contains(&(address, None)));
+            assert!(!at.probe_neighbour(address).unwrap(), "not known any more");
+        }
+        let set = format!(
+            "neigh replace {} lladdr {} dev {} nud permanent",
+            addresses[0],
+            "02:00:00:00:00:02",
+            at.name()
+        );
+        ip(&lab.a.ns, &set);
+        assert!(at.probe_neighbour(addresses[0]).unwrap());
+        let shown = lab
+            .a
+            .ns
+            .command("ip")
+            .args(["neigh", "show", &addresses[0].to_string()])
+            .output();
+        let shown = String::from_utf8(shown.unwrap().stdout).unwrap();
+        assert!(shown.contains("PERMANENT"), "{shown}");
     });
 }

@@ -1,0 +1,220 @@
+//! What the resolver knows of hosts, and of who is on the links for them.
+
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+use std::num::NonZeroU16;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ringside_gateway_core::Neighbors;
+use ringside_gateway_core::table::{HostId, HostReader};
+use ringside_nic::NeighbourWatch;
+
+use super::icmp::IcmpListener;
+use super::limits::Limits;
+use super::ports::Ports;
+use super::resolver::{ASK_AGAIN, LOOK};
+use super::unreachable::Tracker;
+use super::unresolved::ENTRY_TIMEOUT;
+
+/// Time without an answer after which a host counts as unanswered.
+pub(super) const NO_ANSWER: Duration = Duration::from_secs(2);
+/// A MAC address is checked after so long.
+const CHECK: Duration = Duration::from_secs(3);
+/// MAC addresses that are checked with each look.
+const CHECKS: usize = 256;
+/// All are checked within so many looks, however many they are.
+const CHECK_ROUND: usize = 30;
+/// Parts of all neighbours that are looked through with each look for who lives where: all of them in a minute or so.
+const PARTS: usize = 4;
+
+/// Somebody on a link, by the port's number.
+pub(super) type Place = (u8, IpAddr);
+
+/// Who that is for a host, and the longest packet that gets there, if the route says so.
+pub(super) type Way = (Place, Option<NonZeroU16>);
+
+/// A host, or the router to some.
+#[derive(Default)]
+pub(super) struct Hop {
+    pub(super) hosts: HashSet<HostId>,
+    pub(super) mac: Option<[u8; 6]>,
+    pub(super) asked: Option<Instant>,
+    /// When the kernel was last made to check the MAC address.
+    pub(super) checked: Option<Instant>,
+    /// Since when the kernel does not know the MAC address any more, and asks for it.
+    pub(super) doubted: Option<Instant>,
+    /// When packets began to come for it that nobody answers for.
+    pub(super) unanswered: Option<Instant>,
+}
+
+/// True if the last time was never, or that long ago.
+fn is_due(last: Option<Instant>, after: Duration) -> bool {
+    last.is_none_or(|last| last.elapsed() >= after)
+}
+
+impl Hop {
+    pub(super) fn is_to_be_asked(&self, after: Duration) -> bool {
+        is_due(self.asked, after)
+    }
+
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.mac.is_none() && !self.is_to_be_asked(ASK_AGAIN)
+    }
+
+    /// Notes that it is asked. The first packet after a pause begins to wait.
+    pub(super) fn ask(&mut self) {
+        let is_paused = self.is_to_be_asked(Duration::from_nanos(ENTRY_TIMEOUT));
+        let begun = self.unanswered.filter(|_| !is_paused);
+        self.asked = Some(Instant::now());
+        self.unanswered = begun.or(self.asked).filter(|_| self.mac.is_none());
+    }
+
+    /// Returns whether packets have been coming for long enough, and still do, without an answer.
+    pub(super) fn is_unanswered(&self) -> bool {
+        let asked = self.asked.zip(self.unanswered);
+        asked.is_some_and(|(asked, begun)| asked.duration_since(begun) >= NO_ANSWER)
+            && !self.is_to_be_asked(2 * LOOK + ASK_AGAIN)
+    }
+
+    /// Returns whether its MAC address is to be checked. One that is in doubt is asked for already.
+    fn is_to_be_checked(&self) -> bool {
+        let doubt_ends = NO_ANSWER + 2 * LOOK;
+        self.mac.is_some() && is_due(self.checked, CHECK) && is_due(self.doubted, doubt_ends)
+    }
+
+    /// Notes that the kernel does not know the MAC address any more. Returns whether that has been
+    /// so for long enough: then the MAC address is forgotten.
+    pub(super) fn doubt(&mut self) -> bool {
+        let begun = *self.doubted.get_or_insert_with(Instant::now);
+        if begun.elapsed() < NO_ANSWER {
+            return false;
+        }
+        let asked = Some(Instant::now());
+        (self.mac, self.doubted, self.asked, self.unanswered) = (None, None, asked, Some(begun));
+        true
+    }
+
+    /// Notes that another look at those on the links is needed: whoever that is now.
+    pub(super) fn renew(&mut self) {
+        (self.asked, self.checked, self.doubted) = (None, None, None);
+    }
+}
+
+/// Where a host is.
+pub(super) struct Known {
+    pub(super) id: HostId,
+    pub(super) place: Place,
+    /// In which round it has come.
+    round: u64,
+}
+
+/// What is known of hosts on which somebody lives. Who has none any more is forgotten, after one to two rounds.
+pub(super) struct Ways<'a> {
+    pub(super) hosts: HostReader,
+    pub(super) hops: HashMap<Place, Hop>,
+    /// In the order in which their routes are looked at.
+    pub(super) places: Vec<Known>,
+    /// The round of looks through all neighbours, how far it is, and on which hosts, by number, it has found some.
+    pub(super) round: u64,
+    pub(super) part: usize,
+    pub(super) used: Vec<bool>,
+    pub(super) numbers: HashMap<HostId, usize>,
+    pub(super) next: usize,
+    /// Hosts up to this number were asked for before anybody sent to them.
+    pub(super) prepared: usize,
+    pub(super) limits: Limits,
+    pub(super) unreachable: Tracker<'a>,
+    pub(super) icmp: IcmpListener,
+    /// What the kernel finds out; None if it does not tell.
+    pub(super) watch: Option<NeighbourWatch>,
+    /// As the interfaces were found last.
+    pub(super) ports: Arc<Ports>,
+    pub(super) looked: Instant,
+    pub(super) looked_at_routes: Instant,
+    /// The kernel's table may have what it does not tell.
+    pub(super) is_to_be_looked_through: bool,
+}
+
+impl Ways<'_> {
+    /// A host is at this hop, and no longer where it was.
+    pub(super) fn enrol(&mut self, id: HostId, place: Place) -> &mut Hop {
+        match self.numbers.get(&id) {
+            Some(&number) => {
+                let before = std::mem::replace(&mut self.places[number].place, place);
+                if before != place {
+                    self.leave_hop(id, before);
+                }
+            }
+            None => {
+                let round = self.round;
+                self.numbers.insert(id, self.places.len());
+                self.places.push(Known { id, place, round });
+            }
+        }
+        let hop = self.hops.entry(place).or_default();
+        hop.hosts.insert(id);
+        hop
+    }
+
+    fn leave_hop(&mut self, id: HostId, place: Place) {
+        let left = self.hops.get_mut(&place);
+        let is_empty = left.is_some_and(|hop| {
+            hop.hosts.remove(&id);
+            hop.hosts.is_empty()
+        });
+        if is_empty {
+            self.hops.remove(&place);
+        }
+    }
+
+    /// A host is at no hop any more.
+    pub(super) fn leave(&mut self, id: HostId) {
+        let Some(number) = self.numbers.remove(&id) else { return };
+        let Known { place, .. } = self.places.swap_remove(number);
+        if let Some(moved) = self.places.get(number) {
+            self.numbers.insert(moved.id, number);
+        }
+        self.leave_hop(id, place);
+    }
+
+    /// Looks on for who lives on which host. After a round: hosts that were known all the while, on which it has found nobody.
+    pub(super) fn look_for_users(&mut self, neighbors: &Neighbors) -> Vec<HostId> {
+        for part in self.part..(self.part + PARTS).min(Neighbors::PARTS) {
+            neighbors.for_each_of(part, |_, neighbor| {
+                if let Some(used) = self.used.get_mut(neighbor.host.0 as usize) {
+                    *used = true;
+                }
+            });
+        }
+        self.part += PARTS;
+        if self.part < Neighbors::PARTS {
+            return Vec::new();
+        }
+        let is_unused = |known: &&Known| known.round < self.round && !self.used[known.id.0 as usize];
+        let unused = self.places.iter().filter(is_unused).map(|known| known.id).collect();
+        self.part = 0;
+        self.round += 1;
+        // Those that come later are of this round.
+        let most = self.places.iter().map(|known| known.id.0 as usize + 1).max();
+        self.used.clear();
+        self.used.resize(most.unwrap_or(0), false);
+        unused
+    }
+
+    /// Returns the places whose MAC addresses are to be checked now, and notes that they are: those
+    /// that were not for longest first.
+    pub(super) fn take_for_check(&mut self) -> Vec<Place> {
+        let due = self.hops.iter().filter(|(_, hop)| hop.is_to_be_checked());
+        let mut due: Vec<_> = due.map(|(place, hop)| (hop.checked, *place)).collect();
+        due.sort_unstable();
+        due.truncate(CHECKS.max(self.hops.len() / CHECK_ROUND));
+        let due: Vec<Place> = due.into_iter().map(|(_, place)| place).collect();
+        for place in &due {
+            if let Some(hop) = self.hops.get_mut(place) {
+                (hop.checked, hop.doubted) = (Some(Instant::now()), None);
+            }
+        }
+        due
+    }
+}
