@@ -234,24 +234,56 @@ impl Resolver {
         }
     }
 
-    /// Some hosts may be reached by another way than before.
+    /// Some hosts may be reached by another way than before, or by none.
     fn look_at_routes(&self, ways: &mut Ways<'_>) {
-        let mut others = 0;
+        let ports = self.shared.ports.load();
+        let (mut others, mut lost) = (0, 0);
         for _ in 0..ways.places.len().min(ROUTES) {
             let Known { id, place: before, .. } = ways.places[ways.next % ways.places.len()];
             ways.next = (ways.next + 1) % ways.places.len();
             let Some(given) = ways.hosts.given(id) else { continue };
-            let Ok((place, mtu)) = way_to(&self.shared.ports.load(), &given) else {
-                continue;
-            };
-            ways.limits.route(&self.tables.hosts, id, mtu, now());
-            if place != before {
-                self.go(id, &given, place, ways);
-                others += 1;
+            match (way_to(&ports, &given), before) {
+                (Ok((place, mtu)), _) => {
+                    ways.limits.route(&self.tables.hosts, id, mtu, now());
+                    if Some(place) == before {
+                        self.leave_last_hop(id, &given, place, ways);
+                    } else {
+                        self.go(id, &given, place, ways);
+                        others += 1;
+                    }
+                }
+                // A link that is down sends nothing anyway, and brings its routes back.
+                (Err(_), Some((port, _))) if ports.get(port).is_some_and(is_up) => {
+                    ways.lose(id);
+                    self.unresolve(id);
+                    lost += 1;
+                }
+                (Err(_), _) => {}
             }
         }
         if others != 0 {
             tracing::info!(hosts = others, "the kernel routes to hosts by another way than before");
+        }
+        if lost != 0 {
+            tracing::info!(
+                hosts = lost,
+                "the kernel has no route to hosts any more by an interface of the gateway"
+            );
+        }
+    }
+
+    /// Stops sending to a host by the way of before, if nobody answers on its new way. Until then
+    /// no packet has to wait for an answer.
+    fn leave_last_hop(&self, id: HostId, given: &Host, place: Place, ways: &mut Ways<'_>) {
+        let is_sent_to = ways.hosts.find(id).is_some_and(|host| host.mac.is_some());
+        let hop = ways.enrol(id, place);
+        if !is_sent_to || hop.mac.is_some() || given.mac.is_some() {
+            return;
+        }
+        if hop.asked.is_none() {
+            self.ask_kernel(hop, place);
+        } else if hop.is_to_be_asked(LOOK / 2) {
+            self.unresolve(id);
         }
     }
 
@@ -397,8 +429,7 @@ fn hosts(numbers: Range<usize>) -> impl Iterator<Item = HostId> {
 fn way_to(ports: &Ports, given: &Host) -> Result<Way, Cause> {
     let route = Route::to(given.ip).map_err(|error| Cause::NoRoute(error.to_string()))?;
     let routed = ports.number(route.interface.index());
-    let only = (ports.len() == 1).then_some(0);
-    let Some(port) = given.port.or(only).or(routed) else {
+    let Some(port) = given.port.or(routed) else {
         return Err(Cause::OtherInterface {
             by: route.interface.name().to_owned(),
             own: ports.names(),

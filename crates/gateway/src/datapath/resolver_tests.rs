@@ -231,20 +231,93 @@ fn a_host_of_the_process_before_is_not_sent_to_if_nobody_answers() {
     });
 }
 
-#[test]
-fn hosts_that_no_interface_of_the_gateway_leads_to_are_named() {
-    if !is_root() {
-        return;
-    }
-    let lab = Lab::veth(VethConfig::tagged("no-way")).unwrap();
+/// A link of the namespace that is not the gateway's.
+fn add_other_link(end: &End) {
     for words in [
         "link add second type veth peer name other",
         "link set second up",
         "link set other up",
         "address add 10.78.0.1/24 dev other",
     ] {
-        ip(&lab.a, words);
+        ip(end, words);
     }
+}
+
+#[test]
+fn another_route_or_none_is_obeyed() {
+    if !is_root() {
+        return;
+    }
+    let lab = unacquainted("obeys");
+    add_other_link(&lab.a);
+    lab.a.run(|| {
+        let tables = tables();
+        let id = tables.hosts.intern(Host::at([10, 88, 0, 9].into()));
+        let (resolver, want, _hosts) = resolver(&tables, &lab.a);
+        let mut ways = resolver.begin();
+        let route = |words: &str| ip(&lab.a, &format!("route {words}"));
+        let own = lab.a.interface.name();
+        let by_b = "replace 10.88.0.9/32 via 10.77.0.2";
+        let b = Some(MacAddr(lab.b.mac));
+        let mut known = |mac, longest| mac_within((&resolver, &mut ways), id, mac, longest);
+        route(by_b);
+        want.send(id).unwrap();
+        assert_eq!(known(b, Duration::from_secs(20)), b);
+        for (change, text) in [
+            ("del 10.88.0.9/32", "no route to 10.88.0.9"),
+            ("replace blackhole 10.88.0.9/32", ""),
+            (
+                "replace 10.88.0.9/32 dev other",
+                "the kernel routes to it by other, which is not in path.interface",
+            ),
+            (
+                "replace 10.88.0.9/32 via 10.77.0.123",
+                "the router 10.77.0.123 does not answer",
+            ),
+        ] {
+            route(change);
+            assert_eq!(known(None, 4 * LOOK), None, "{change}");
+            want.send(id).unwrap();
+            let begun = Instant::now();
+            let text = format!("packets to host 10.88.0.9 are lost: {text}");
+            let is_named = || {
+                resolver
+                    .shared
+                    .unresolved
+                    .problems()
+                    .iter()
+                    .any(|one| one.starts_with(&text))
+            };
+            while !is_named() {
+                let problems = resolver.shared.unresolved.problems();
+                assert!(begun.elapsed() < 5 * LOOK, "not {text:?} in {problems:?}");
+                assert_eq!(known(b, LOOK / 2), None, "{change}");
+                want.send(id).unwrap();
+            }
+            if change.contains("blackhole") {
+                route("del blackhole 10.88.0.9/32");
+            }
+            route(by_b);
+            // Nobody sends meanwhile.
+            assert_eq!(known(b, 4 * LOOK), b, "after {change}");
+            assert_eq!(resolver.shared.unresolved.problems(), [""; 0]);
+        }
+        // A link that goes down has no routes until it is up again.
+        ip(&lab.a, &format!("link set {own} down"));
+        assert_eq!(known(None, 3 * LOOK), b);
+        ip(&lab.a, &format!("link set {own} up"));
+        route(by_b);
+        assert_eq!(known(None, 3 * LOOK), b);
+    });
+}
+
+#[test]
+fn hosts_that_no_interface_of_the_gateway_leads_to_are_named() {
+    if !is_root() {
+        return;
+    }
+    let lab = Lab::veth(VethConfig::tagged("no-way")).unwrap();
+    add_other_link(&lab.a);
     lab.a.run(|| {
         let tables = tables();
         let own = lab.a.interface.name();

@@ -102,9 +102,11 @@ impl Hop {
 }
 
 /// Where a host is.
+#[derive(Clone, Copy)]
 pub(super) struct Known {
     pub(super) id: HostId,
-    pub(super) place: Place,
+    /// None while there is no way to it.
+    pub(super) place: Option<Place>,
     /// In which round it has come.
     round: u64,
 }
@@ -139,10 +141,22 @@ pub(super) struct Ways<'a> {
 impl Ways<'_> {
     /// A host is at this hop, and no longer where it was.
     pub(super) fn enrol(&mut self, id: HostId, place: Place) -> &mut Hop {
+        self.set_place(id, Some(place));
+        let hop = self.hops.entry(place).or_default();
+        hop.hosts.insert(id);
+        hop
+    }
+
+    /// There is no way to a host any more. Its routes are looked at further on.
+    pub(super) fn lose(&mut self, id: HostId) {
+        self.set_place(id, None);
+    }
+
+    fn set_place(&mut self, id: HostId, place: Option<Place>) {
         match self.numbers.get(&id) {
             Some(&number) => {
                 let before = std::mem::replace(&mut self.places[number].place, place);
-                if before != place {
+                if let Some(before) = before.filter(|before| Some(*before) != place) {
                     self.leave_hop(id, before);
                 }
             }
@@ -152,9 +166,6 @@ impl Ways<'_> {
                 self.places.push(Known { id, place, round });
             }
         }
-        let hop = self.hops.entry(place).or_default();
-        hop.hosts.insert(id);
-        hop
     }
 
     fn leave_hop(&mut self, id: HostId, place: Place) {
@@ -171,11 +182,13 @@ impl Ways<'_> {
     /// A host is at no hop any more.
     pub(super) fn leave(&mut self, id: HostId) {
         let Some(number) = self.numbers.remove(&id) else { return };
-        let Known { place, .. } = self.places.swap_remove(number);
+        let left = self.places.swap_remove(number);
         if let Some(moved) = self.places.get(number) {
             self.numbers.insert(moved.id, number);
         }
-        self.leave_hop(id, place);
+        if let Some(place) = left.place {
+            self.leave_hop(id, place);
+        }
     }
 
     /// Looks on for who lives on which host. After a round: hosts that were known all the while, on which it has found nobody.
