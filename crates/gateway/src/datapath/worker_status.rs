@@ -20,7 +20,8 @@ pub(super) struct WorkerStatus {
     /// Empty while it does not run.
     pub(super) name: ArcSwap<String>,
     pub(super) counters: WorkerCounters,
-    /// Time of its loop's last turn, CLOCK_MONOTONIC in nanoseconds; `u64::MAX` while it does not run.
+    /// Time of its loop's last turn, CLOCK_MONOTONIC in nanoseconds; `u64::MAX` while it does not
+    /// run.
     pub(super) seen: AtomicU64,
     /// Its busy time at the last [`WorkerStatus::measure`].
     busy: AtomicU64,
@@ -62,8 +63,8 @@ impl WorkerStatus {
         u128::from(since) >= STUCK.as_nanos()
     }
 
-    /// Returns whether its loop has not turned for half of [`SETTLED`]: it may hold packets that are
-    /// nearly a second old.
+    /// Returns whether its loop has not turned for half of [`SETTLED`]: it may hold packets that
+    /// are nearly a second old.
     pub(super) fn is_held_up(&self, now: u64) -> bool {
         now.saturating_sub(self.seen.load(Ordering::Relaxed)) >= SETTLED / 2
     }
