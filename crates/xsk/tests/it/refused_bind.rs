@@ -1,7 +1,7 @@
 //! A queue that the kernel does not bind although it has bound those before: the reports name it.
 //!
-//! No virtual device does so. A seccomp filter hands each `bind()` of the thread that opens the port
-//! to another one, which refuses some and lets the kernel do the others.
+//! No virtual device does so. A seccomp filter hands each `bind()` of the thread that opens the
+//! port to another one, which refuses some and lets the kernel do the others.
 
 use std::cell::Cell;
 use std::io;
@@ -55,9 +55,10 @@ fn intercept_bind() -> OwnedFd {
 /// Answers with `EOPNOTSUPP` to each `bind()` of an XDP socket that is to be refused, until the
 /// thread with the filter has ended.
 fn refuse(listener: &OwnedFd, is_refused: impl Fn(&sockaddr_xdp) -> bool) {
+    let fd = listener.as_raw_fd();
     loop {
         let mut ready = libc::pollfd {
-            fd: listener.as_raw_fd(),
+            fd,
             events: libc::POLLIN,
             revents: 0,
         };
@@ -69,14 +70,16 @@ fn refuse(listener: &OwnedFd, is_refused: impl Fn(&sockaddr_xdp) -> bool) {
         // SAFETY: numbers, of which all may be zero; the kernel demands that they are.
         let mut call: seccomp_notif = unsafe { mem::zeroed() };
         // SAFETY: `call` is a valid place for what the kernel writes.
-        let got = unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut call) };
+        let got = unsafe { libc::ioctl(fd, libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut call) };
         assert_eq!(got, 0, "{}", io::Error::last_os_error());
         let [_, address, length, ..] = call.data.args;
-        let is_xdp = length == mem::size_of::<sockaddr_xdp>() as u64;
+        let fits = length == mem::size_of::<sockaddr_xdp>() as u64;
         // SAFETY: the argument of a thread of this process, which waits in the call meanwhile.
-        let address = is_xdp.then(|| unsafe { &*(address as *const sockaddr_xdp) });
-        let refused =
-            address.is_some_and(|address| i32::from(address.sxdp_family) == libc::AF_XDP && is_refused(address));
+        let address = fits.then(|| unsafe { &*(address as *const sockaddr_xdp) });
+        let refused = address.is_some_and(|address| {
+            let is_xdp = i32::from(address.sxdp_family) == libc::AF_XDP;
+            is_xdp && is_refused(address)
+        });
         let answer = seccomp_notif_resp {
             id: call.id,
             val: 0,
@@ -87,7 +90,7 @@ fn refuse(listener: &OwnedFd, is_refused: impl Fn(&sockaddr_xdp) -> bool) {
             },
         };
         // SAFETY: `answer` is a valid answer to this call.
-        let sent = unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw const answer) };
+        let sent = unsafe { libc::ioctl(fd, libc::SECCOMP_IOCTL_NOTIF_SEND, &raw const answer) };
         assert_eq!(sent, 0, "{}", io::Error::last_os_error());
     }
 }
@@ -109,8 +112,9 @@ fn a_refused_queue_behind_the_first_one_is_named() {
             });
             // The first step that gets as far as queue 1 is native copy.
             let refused = Cell::new(false);
-            let is_first = |address: &sockaddr_xdp| address.sxdp_queue_id == 1 && !refused.replace(true);
-            refuse(&told.recv().expect("the filter"), is_first);
+            refuse(&told.recv().expect("the filter"), |address| {
+                address.sxdp_queue_id == 1 && !refused.replace(true)
+            });
             opener.join().expect("no panic")
         })
     });

@@ -91,7 +91,7 @@ fn a_lab_is_shown_wherever_it_can_run() {
         " min at least",
         "It needs:",
         "- root (CAP_SYS_ADMIN, CAP_NET_ADMIN)",
-        "- QEMU for 1 guests with 2 CPUs",
+        "- QEMU for 1 guest with 2 CPUs",
         "with KVM they are fast",
     ] {
         assert!(shown.contains(part), "no {part:?} in {shown}");
