@@ -25,7 +25,11 @@ fn start_box(row: &Row, options: &str) -> Running {
 
 /// The box's result: it adds up, and nothing happened that was not on purpose.
 fn finish(running: Running, row: &Row) -> RunResult {
-    let result = running.interrupt().good().result();
+    checked(&running.interrupt().good(), row)
+}
+
+fn checked(done: &Done, row: &Row) -> RunResult {
+    let result = done.result();
     assert_reconciles(&result);
     for way in directions(&result) {
         let counts = way.counts;
@@ -40,6 +44,25 @@ fn finish(running: Running, row: &Row) -> RunResult {
     assert_clean(&row.left.b);
     assert_clean(&row.right.a);
     result
+}
+
+/// Packets that came to the box and about which it decided nothing: one that gets no CPU for long
+/// loses some at its socket, and has some there when it ends.
+fn undecided(boxed: &RunResult) -> u64 {
+    let causes = [
+        LossCause::RxDropped,
+        LossCause::RxRingFull,
+        LossCause::RxMissed,
+        LossCause::RunEnded,
+    ];
+    causes.iter().map(|cause| boxed.packets.lost_by(*cause)).sum()
+}
+
+/// Packets that the box passed on and that did not leave: they were held when it ended, or the next
+/// host took none for long.
+fn not_left(boxed: &RunResult) -> u64 {
+    let causes = [LossCause::StillHeld, LossCause::LinkTxDropped, LossCause::LeftOnTxRing];
+    causes.iter().map(|cause| boxed.packets.lost_by(*cause)).sum()
 }
 
 fn directions(result: &RunResult) -> [&ImpairedDirection; 2] {
@@ -307,11 +330,8 @@ fn a_rate_lets_through_what_it_says() {
     assert_reconciles(&sent);
     assert_reconciles(&received);
     let there = directions(&boxed)[0].counts;
-    // A box that gets no CPU for long loses some at its socket, and says so.
-    let refused = [LossCause::RxDropped, LossCause::RxRingFull, LossCause::RxMissed];
-    let refused: u64 = refused.iter().map(|cause| boxed.packets.lost_by(*cause)).sum();
-    assert_eq!(there.offered + refused, sent.packets.delivered());
-    assert_eq!(received.packets.sent, there.passed);
+    assert_eq!(there.offered + undecided(&boxed), sent.packets.delivered());
+    assert_eq!(received.packets.sent + not_left(&boxed), there.passed);
     assert_eq!(there.passed + there.queue_dropped, there.offered);
     assert!(there.queue_dropped > 0, "{there:?}");
     // No more than the rate, from the first packet to the last, and those that waited then.
@@ -319,6 +339,29 @@ fn a_rate_lets_through_what_it_says() {
     assert!(there.passed <= most + 400, "{} of {most}", there.passed);
     let held = directions(&boxed)[0].asked.unwrap();
     assert!(held.max_ns <= 51 * 250_000, "{held:?}");
+}
+
+/// A box without a CPU has packets at its socket when it ends. They are counted as lost by the end.
+#[test]
+fn packets_at_the_socket_of_a_box_that_ends_are_counted() {
+    if !is_root() {
+        return;
+    }
+    let row = bed("imp-end");
+    let impair = start_box(&row, "--loss back=100%");
+    impair.stop();
+    let line = format!("tx {{}} --to-mac {} --count 42 --json", mac(&row));
+    let sent = run(&row.left.a, &line).good().result();
+    impair.signal(libc::SIGINT);
+    impair.signal(libc::SIGCONT);
+    // A box through which nothing came has no result to speak of.
+    let boxed = checked(&impair.end(), &row);
+    let there = directions(&boxed)[0].counts;
+    assert_eq!(
+        there.offered + undecided(&boxed),
+        sent.packets.delivered(),
+        "{boxed:#?}"
+    );
 }
 
 /// Bits are those of frames, and what is not matched goes past the bucket.
