@@ -48,6 +48,9 @@ pub enum Decision {
     /// Unedited: it is to be decided about again when the host's MAC address and a port to it are
     /// known, or dropped.
     Wait(HostId),
+    /// Drop it: the port to its host has no address of the host's family. Who looks for ways to
+    /// hosts is to know.
+    NoAddress(HostId),
     /// Drop it.
     Drop(DropReason),
 }
@@ -388,7 +391,12 @@ impl Decider {
         // What has ended has ended, also if this packet is not sent on.
         let ended = cache.of_worker(false);
         self.handed = Handed::Other(ended);
-        let way = self.settings.port_to(&host).zip(host.mac);
+        let port = self.settings.port_to(&host);
+        let own = port.and_then(|port| self.settings.ports.get(usize::from(port)));
+        if own.is_some_and(|own| own.address_for(host.ip).is_none()) {
+            return Ok((Decision::NoAddress(receiver.host), ended));
+        }
+        let way = port.zip(host.mac);
         let route = way.and_then(|way| Some((way.0, self.route(packet, frame.bytes(), &host, way)?)));
         let Some((port, route)) = route else {
             return Ok((Decision::Wait(receiver.host), ended));

@@ -131,6 +131,21 @@ fn a_host_without_a_port_is_waited_for() {
     }
 }
 
+/// It would wait in vain, in the place of another packet.
+#[test]
+fn a_packet_that_leaves_by_a_port_without_an_address_of_its_family_does_not_wait() {
+    for mac in [Some(HOST_B_MAC), None] {
+        let mut own = settings();
+        own.ports[0].v4 = None;
+        let mut bed = bed(Way { mac, ..BY_IPV4 }, own);
+        let plain = sent(packet(false, B, 64)).bytes();
+        let tagged = sent(tagged(&packet(false, B, 64), 5)).bytes();
+        for bytes in [&plain, &tagged] {
+            assert_eq!(bed.decide(bytes), (Decision::NoAddress(bed.host_b), bytes.clone()));
+        }
+    }
+}
+
 #[test]
 fn a_loop_ends() {
     let mut bed = bed(BY_IPV4, settings());

@@ -133,6 +133,7 @@ impl Tally {
 pub(super) fn reason(decision: Decision) -> Option<DropReason> {
     match decision {
         Decision::Kernel => Some(DropReason::NotOurs),
+        Decision::NoAddress(_) => Some(DropReason::HostUnresolved),
         Decision::Complain(reason) | Decision::Drop(reason) => Some(reason),
         Decision::Send { .. } | Decision::Answer | Decision::Wait(_) => None,
     }

@@ -13,6 +13,7 @@ fn what_comes_is_counted_once() {
         Decision::Complain(reason),
         Decision::Drop(DropReason::NoNeighbor),
         Decision::Wait(HostId(0)),
+        Decision::NoAddress(HostId(0)),
     ];
     let mut tally = Tally::ZERO;
     for decision in kinds.repeat(10) {
@@ -30,7 +31,12 @@ fn what_comes_is_counted_once() {
     let dropped: u64 = counts.dropped.iter().map(|(_, count)| count).sum();
     assert_eq!(counts.received, counts.sent + counts.answered + dropped + counts.waited);
     assert_eq!(counts.dropped_bytes, dropped * 100);
-    for reason in [DropReason::NotOurs, reason, DropReason::NoNeighbor] {
+    for reason in [
+        DropReason::NotOurs,
+        reason,
+        DropReason::NoNeighbor,
+        DropReason::HostUnresolved,
+    ] {
         assert!(counts.dropped.contains(&(reason, 10)), "{:?}", counts.dropped);
     }
     assert_eq!(counts.complained, 10, "they are dropped all the same");

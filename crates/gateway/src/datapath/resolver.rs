@@ -20,11 +20,12 @@ use ringside_wire::MacAddr;
 use super::icmp::IcmpListener;
 use super::kernel_table;
 use super::limits::{LimitCounters, Limits};
+use super::nanoseconds;
 use super::notices::About;
 use super::ports::Ports;
 use super::unreachable::Tracker;
 use super::unresolved::Cause;
-use super::ways::{Hop, Known, Place, Way, Ways};
+use super::ways::{Hop, Place, Way, Ways};
 use super::worker::{Shared, now};
 use crate::model::Tables;
 
@@ -95,16 +96,21 @@ impl Resolver {
         for id in &self.resolved {
             let Some(host) = ways.hosts.find(*id) else { continue };
             let given = ways.hosts.given(*id).unwrap_or(host);
-            let place = match way_to(&self.shared.ports.load(), &given) {
-                Ok((place, mtu)) => {
-                    ways.limits.route(&self.tables.hosts, *id, mtu, now());
-                    place
+            let way = match way_to(&self.shared.ports.load(), &given) {
+                Ok(way) => {
+                    ways.limits.route(&self.tables.hosts, *id, way.mtu, now());
+                    way
                 }
-                // As it was, until there is a way again.
-                Err(_) => (host.port.unwrap_or(0), host.ip),
+                // As it was, until routes are looked at.
+                Err(_) => Way {
+                    place: (host.port.unwrap_or(0), host.ip),
+                    mtu: None,
+                    routed_by: None,
+                },
             };
-            let hop = ways.enrol(*id, place);
-            if host.port == Some(place.0) {
+            let place = way.place;
+            ways.note_way(*id, Ok(way));
+            if let Some(hop) = ways.hops.get_mut(&place).filter(|_| host.port == Some(place.0)) {
                 hop.mac = host.mac.map(|mac| mac.0);
             }
         }
@@ -161,7 +167,9 @@ impl Resolver {
 
     /// Asks for a host that packets wait for, and notes why nobody can be asked.
     fn ask_or_note(&self, id: HostId, ways: &mut Ways<'_>) {
-        if let (Err(cause), Some(host)) = (self.ask(id, ways), ways.hosts.find(id)) {
+        let asked = self.ask(id, ways);
+        ways.want(id);
+        if let (Err(cause), Some(host)) = (asked, ways.hosts.find(id)) {
             self.shared.unresolved.record(host.ip, cause, now());
         }
     }
@@ -170,17 +178,26 @@ impl Resolver {
         let (Some(host), Some(given)) = (ways.hosts.find(id), ways.hosts.given(id)) else {
             return Ok(());
         };
-        let ports = self.shared.ports.load();
-        if let Some(cause) = Cause::of_port(&ports, &self.shared.settings.load().ports, &given) {
-            return Err(cause);
+        let (ports, settings) = (self.shared.ports.load(), self.shared.settings.load());
+        let check = |number| Cause::of_port(&ports, &settings.ports, number, host.ip);
+        let only = (ports.len() == 1).then_some(0);
+        given.port.or(only).map_or(Ok(()), check)?;
+        let port = host.port.filter(|port| usize::from(*port) < ports.len());
+        if let (Some(_), Some(port)) = (host.mac, port) {
+            return check(port);
         }
-        if host.mac.is_some() && host.port.is_some() {
-            return Ok(());
-        }
-        let (place, mtu) = way_to(&ports, &given)?;
+        let way = match ways.latest_way(id) {
+            Some(way) => way,
+            None => {
+                let way = way_to(&ports, &given);
+                ways.note_way(id, way.clone());
+                way
+            }
+        }?;
+        check(way.place.0)?;
         // Before it can be sent to.
-        ways.limits.route(&self.tables.hosts, id, mtu, now());
-        self.go(id, &given, place, ways);
+        ways.limits.route(&self.tables.hosts, id, way.mtu, now());
+        self.go(id, &given, way.place, ways);
         Ok(())
     }
 
@@ -192,9 +209,9 @@ impl Resolver {
         ways.prepared = end;
     }
 
-    /// From now on a host is reached there.
+    /// From now on a host is reached there, where it is at a hop.
     fn go(&self, id: HostId, given: &Host, place: Place, ways: &mut Ways<'_>) {
-        let hop = ways.enrol(id, place);
+        let hop = ways.hops.entry(place).or_default();
         match given.mac.map(|mac| mac.0).or(hop.mac) {
             Some(mac) => self.tell(id, mac, place.0),
             None if hop.is_to_be_asked(ASK_AGAIN) => {
@@ -208,7 +225,7 @@ impl Resolver {
     }
 
     fn ask_kernel(&self, hop: &mut Hop, (port, ip): Place) {
-        hop.ask();
+        hop.asked = Some(Instant::now());
         self.ask_for((port, ip));
     }
 
@@ -239,13 +256,18 @@ impl Resolver {
         let ports = self.shared.ports.load();
         let (mut others, mut lost) = (0, 0);
         for _ in 0..ways.places.len().min(ROUTES) {
-            let Known { id, place: before, .. } = ways.places[ways.next % ways.places.len()];
+            let known = &ways.places[ways.next % ways.places.len()];
+            let (id, before) = (known.id, known.place());
             ways.next = (ways.next + 1) % ways.places.len();
             let Some(given) = ways.hosts.given(id) else { continue };
-            match (way_to(&ports, &given), before) {
-                (Ok((place, mtu)), _) => {
+            let way = way_to(&ports, &given);
+            let place = way.as_ref().ok().map(|way| way.place);
+            match (place, before) {
+                (Some(place), _) => {
+                    let mtu = way.as_ref().ok().and_then(|way| way.mtu);
                     ways.limits.route(&self.tables.hosts, id, mtu, now());
-                    if Some(place) == before {
+                    ways.note_way(id, way);
+                    if before == Some(place) {
                         self.leave_last_hop(id, &given, place, ways);
                     } else {
                         self.go(id, &given, place, ways);
@@ -253,12 +275,12 @@ impl Resolver {
                     }
                 }
                 // A link that is down sends nothing anyway, and brings its routes back.
-                (Err(_), Some((port, _))) if ports.get(port).is_some_and(is_up) => {
-                    ways.lose(id);
+                (None, Some((port, _))) if ports.get(port).is_some_and(is_up) => {
+                    ways.note_way(id, way);
                     self.unresolve(id);
                     lost += 1;
                 }
-                (Err(_), _) => {}
+                (None, _) => {}
             }
         }
         if others != 0 {
@@ -276,7 +298,7 @@ impl Resolver {
     /// no packet has to wait for an answer.
     fn leave_last_hop(&self, id: HostId, given: &Host, place: Place, ways: &mut Ways<'_>) {
         let is_sent_to = ways.hosts.find(id).is_some_and(|host| host.mac.is_some());
-        let hop = ways.enrol(id, place);
+        let hop = ways.hops.entry(place).or_default();
         if !is_sent_to || hop.mac.is_some() || given.mac.is_some() {
             return;
         }
@@ -392,15 +414,15 @@ impl Resolver {
         }
     }
 
-    /// Notes hosts that packets come for and that nobody answers for.
-    fn note_unanswered(&self, ways: &mut Ways<'_>) {
-        let ports = self.shared.ports.load();
-        for (place, hop) in ways.hops.iter().filter(|(_, hop)| hop.is_unanswered()) {
-            for id in &hop.hosts {
-                if let Some(host) = ways.hosts.find(*id).filter(|host| host.mac.is_none()) {
-                    let cause = Cause::no_answer(&ports, host.ip, *place);
-                    self.shared.unresolved.record(host.ip, cause, now());
-                }
+    /// Notes hosts that packets came for and that nobody answers for.
+    fn note_unanswered(&self, ways: &Ways<'_>) {
+        let (ports, mut hosts) = (self.shared.ports.load(), self.tables.hosts.reader());
+        for (id, way, ago) in ways.unanswered() {
+            if let Some(host) = hosts.find(id).filter(|host| host.mac.is_none()) {
+                let came = now().saturating_sub(nanoseconds(ago));
+                self.shared
+                    .unresolved
+                    .record(host.ip, Cause::no_answer(&ports, way), came);
             }
         }
         self.shared.unresolved.expire(now());
@@ -429,16 +451,21 @@ fn hosts(numbers: Range<usize>) -> impl Iterator<Item = HostId> {
 fn way_to(ports: &Ports, given: &Host) -> Result<Way, Cause> {
     let route = Route::to(given.ip).map_err(|error| Cause::NoRoute(error.to_string()))?;
     let routed = ports.number(route.interface.index());
+    let by = routed.is_none().then(|| route.interface.name().to_owned());
     let Some(port) = given.port.or(routed) else {
         return Err(Cause::OtherInterface {
-            by: route.interface.name().to_owned(),
+            by: by.unwrap_or_default(),
             own: ports.names(),
         });
     };
-    let is_its = routed.is_none_or(|routed| routed == port);
+    let is_its = routed == Some(port);
     let router = route.gateway.filter(|_| is_its);
     let mtu = route.mtu.filter(|_| is_its).and_then(|mtu| u16::try_from(mtu).ok());
-    Ok(((port, router.unwrap_or(given.ip)), mtu.and_then(NonZeroU16::new)))
+    Ok(Way {
+        place: (port, router.unwrap_or(given.ip)),
+        mtu: mtu.and_then(NonZeroU16::new),
+        routed_by: by,
+    })
 }
 
 /// Resolves hosts that the kernel knows, before anybody asks: a start on maps of its own is no storm of misses either.
@@ -456,12 +483,10 @@ pub(super) fn resolve_known(tables: &Tables, ports: &Ports) -> Vec<HostId> {
         let Some(given) = reader.given(id).filter(|given| given.mac.is_none()) else {
             continue;
         };
-        let Ok((place, mtu)) = way_to(ports, &given) else {
-            continue;
-        };
-        if let Some(mac) = known.get(&place) {
-            tables.hosts.limit(id, Limit::of(mtu));
-            tables.hosts.resolve(id, Some((MacAddr(*mac), place.0)));
+        let Ok(way) = way_to(ports, &given) else { continue };
+        if let Some(mac) = known.get(&way.place) {
+            tables.hosts.limit(id, Limit::of(way.mtu));
+            tables.hosts.resolve(id, Some((MacAddr(*mac), way.place.0)));
             resolved.push(id);
         }
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use ringside_gateway_core::conntrack::Limits;
-use ringside_gateway_core::decide::Settings;
+use ringside_gateway_core::decide::{PortSettings, Settings};
 use ringside_gateway_core::table::Neighbor;
 use ringside_gateway_core::{TenantAddress, Underlay, Vni};
 use ringside_netlab::testing::is_root;
@@ -311,6 +311,79 @@ fn another_route_or_none_is_obeyed() {
     });
 }
 
+/// A few packets, and no more. A router has many hosts behind it.
+#[test]
+fn hosts_without_an_answer_are_named_if_a_packet_came_for_them() {
+    if !is_root() {
+        return;
+    }
+    let lab = unacquainted("few");
+    lab.a.run(|| {
+        let tables = tables();
+        let (resolver, want, _hosts) = resolver(&tables, &lab.a);
+        let mut ways = resolver.begin();
+        ip(&lab.a, "route add 10.88.0.0/24 via 10.77.0.123");
+        let ids = [8, 9].map(|last| tables.hosts.intern(Host::at([10, 88, 0, last].into())));
+        for id in ids {
+            resolver.ask(id, &mut ways).unwrap();
+        }
+        want.send(ids[1]).unwrap();
+        want.send(ids[1]).unwrap();
+        let begun = Instant::now();
+        assert_eq!(
+            mac_within((&resolver, &mut ways), ids[1], Some(MacAddr([2; 6])), 4 * LOOK),
+            None
+        );
+        let unresolved = &resolver.shared.unresolved;
+        let problems = unresolved.problems();
+        let text = "packets to host 10.88.0.9 are lost: the router 10.77.0.123 does not answer for its MAC";
+        assert!(problems.len() == 1 && problems[0].starts_with(text), "{problems:?}");
+        let note = unresolved.note([10, 88, 0, 9].into());
+        assert!(note.contains("the router 10.77.0.123 does not answer"), "{note}");
+        // From the packets on, however often it is looked at.
+        unresolved.expire(now() + ENTRY_TIMEOUT + nanoseconds(LOOK) - nanoseconds(begun.elapsed()));
+        assert_eq!(unresolved.problems(), [""; 0]);
+    });
+}
+
+/// It is reached by a route, or was, before the interface lost its address.
+#[test]
+fn hosts_by_an_interface_without_an_address_of_their_family_are_named() {
+    if !is_root() {
+        return;
+    }
+    let lab = Lab::veth(VethConfig::tagged("no-family")).unwrap();
+    add_other_link(&lab.a);
+    lab.a.run(|| {
+        let tables = tables();
+        let own = lab.a.interface.name();
+        let (resolver, ..) = resolver_by(&tables, &[own, "second"]);
+        let port = PortSettings {
+            mac: MacAddr([2; 6]),
+            v4: Some([10, 77, 0, 1].into()),
+            v6: None,
+            mtu: 1500,
+        };
+        let mut settings = Settings::clone(&resolver.shared.settings.load());
+        settings.ports = vec![port, PortSettings { v4: None, ..port }];
+        resolver.shared.settings.store(Arc::new(settings));
+        ip(&lab.a, "route add 10.79.0.0/24 dev second");
+        let mut ways = resolver.begin();
+        let ids = [[10, 79, 0, 2], [10, 79, 0, 3], [10, 77, 0, 2]].map(|ip| tables.hosts.intern(Host::at(ip.into())));
+        assert!(tables.hosts.resolve(ids[1], Some((MacAddr([2; 6]), 1))));
+        for id in ids {
+            resolver.ask_or_note(id, &mut ways);
+        }
+        let problems = resolver.shared.unresolved.problems();
+        assert_eq!(problems.len(), 2, "{problems:?}");
+        for (problem, last) in problems.iter().zip([2, 3]) {
+            let text =
+                format!("packets to host 10.79.0.{last} are lost: the interface second has no IPv4 address; give");
+            assert!(problem.starts_with(&text), "{problem}");
+        }
+    });
+}
+
 #[test]
 fn hosts_that_no_interface_of_the_gateway_leads_to_are_named() {
     if !is_root() {
@@ -347,6 +420,7 @@ fn hosts_that_no_interface_of_the_gateway_leads_to_are_named() {
         }
         // A route by an interface of the gateway.
         ip(&lab.a, "route add 10.78.0.2/32 dev second");
+        std::thread::sleep(ASK_AGAIN);
         let id = tables.hosts.intern(behind_other);
         resolver.ask(id, &mut ways).unwrap();
         resolver.tell(id, [2; 6], 1);

@@ -130,6 +130,7 @@ fn by_worker(decision: Decision, cacheable: Cacheable, after: &[u8]) -> String {
             format!("dropped: {}; its sender is told by ICMP{most}", reason.name())
         }
         Decision::Wait(_) => "waits for the MAC address of its host".to_owned(),
+        Decision::NoAddress(_) => dropped(DropReason::HostUnresolved),
         Decision::Drop(reason) => dropped(reason),
     }
 }

@@ -9,11 +9,11 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ringside_gateway_core::table::Host;
-use ringside_nic::Route;
+use ringside_gateway_core::decide::PortSettings;
 
 use super::pace::Gate;
 use super::ports::Ports;
+use super::ways::Way;
 
 /// Longer than the pauses between the packets of a tenant that pings.
 pub(super) const ENTRY_TIMEOUT: u64 = 30 * SECOND;
@@ -48,33 +48,32 @@ pub(super) enum Cause {
 
 impl Cause {
     /// Returns what keeps packets of a host from a port, if that does not depend on routes.
-    pub(super) fn of_port(
-        ports: &Ports,
-        own: &[ringside_gateway_core::decide::PortSettings],
-        host: &Host,
-    ) -> Option<Self> {
-        let number = host.port.or((ports.len() == 1).then_some(0))?;
+    pub(super) fn of_port(ports: &Ports, own: &[PortSettings], number: u8, host: IpAddr) -> Result<(), Self> {
         let count = ports.len();
         if usize::from(number) >= count {
-            return Some(Self::NoInterface { number, count });
+            return Err(Self::NoInterface { number, count });
         }
-        let is_v4 = host.ip.is_ipv4();
-        let port = own.get(usize::from(number))?;
-        let has_address = if is_v4 { port.v4.is_some() } else { port.v6.is_some() };
-        (!has_address).then(|| Self::NoAddress {
-            interface: ports.name(number).to_string(),
-            is_v4,
-        })
+        let is_v4 = host.is_ipv4();
+        let has_address = |port: &PortSettings| match is_v4 {
+            true => port.v4.is_some(),
+            false => port.v6.is_some(),
+        };
+        match own.get(usize::from(number)).is_none_or(has_address) {
+            true => Ok(()),
+            false => Err(Self::NoAddress {
+                interface: ports.name(number).to_string(),
+                is_v4,
+            }),
+        }
     }
 
-    /// Returns that nobody answers at a hop.
-    pub(super) fn no_answer(ports: &Ports, host: IpAddr, (number, hop): (u8, IpAddr)) -> Self {
-        let route = Route::to(host).ok();
-        let other = route.filter(|route| ports.number(route.interface.index()).is_none());
+    /// Returns that nobody answers on the way to a host.
+    pub(super) fn no_answer(ports: &Ports, way: &Way) -> Self {
+        let (number, hop) = way.place;
         Self::NoAnswer {
             hop,
             interface: ports.name(number).to_string(),
-            routed_by: other.map(|route| route.interface.name().to_owned()),
+            routed_by: way.routed_by.clone(),
         }
     }
 
@@ -179,11 +178,12 @@ impl UnresolvedHosts {
         if entries.len() >= MAX_ENTRIES && !entries.contains_key(&host) {
             return;
         }
-        let text = cause.text(host);
-        let before = entries.insert(host, Entry { cause, last: now });
+        let is_new = !entries.contains_key(&host);
+        let text = is_new.then(|| cause.text(host));
+        entries.insert(host, Entry { cause, last: now });
         self.has_entries.store(true, Ordering::Relaxed);
         drop(entries);
-        if before.is_none() && self.is_logged(now) {
+        if let Some(text) = text.filter(|_| self.is_logged(now)) {
             tracing::error!(%host, "packets to a host are lost: {text}");
         }
     }

@@ -15,7 +15,7 @@ use super::limits::Limits;
 use super::ports::Ports;
 use super::resolver::{ASK_AGAIN, LOOK};
 use super::unreachable::Tracker;
-use super::unresolved::ENTRY_TIMEOUT;
+use super::unresolved::{Cause, ENTRY_TIMEOUT};
 
 /// Time without an answer after which a host counts as unanswered.
 pub(super) const NO_ANSWER: Duration = Duration::from_secs(2);
@@ -31,8 +31,16 @@ const PARTS: usize = 4;
 /// Somebody on a link, by the port's number.
 pub(super) type Place = (u8, IpAddr);
 
-/// Who that is for a host, and the longest packet that gets there, if the route says so.
-pub(super) type Way = (Place, Option<NonZeroU16>);
+/// How a host is reached, as the kernel's routes say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Way {
+    /// Who gets its packets.
+    pub(super) place: Place,
+    /// The longest packet that gets there, if the route says so.
+    pub(super) mtu: Option<NonZeroU16>,
+    /// The interface by which the kernel routes to it, if that is none of the gateway's.
+    pub(super) routed_by: Option<String>,
+}
 
 /// A host, or the router to some.
 #[derive(Default)]
@@ -44,6 +52,8 @@ pub(super) struct Hop {
     pub(super) checked: Option<Instant>,
     /// Since when the kernel does not know the MAC address any more, and asks for it.
     pub(super) doubted: Option<Instant>,
+    /// When the last packet came for it that has to wait.
+    wanted: Option<Instant>,
     /// When packets began to come for it that nobody answers for.
     pub(super) unanswered: Option<Instant>,
 }
@@ -62,19 +72,19 @@ impl Hop {
         self.mac.is_none() && !self.is_to_be_asked(ASK_AGAIN)
     }
 
-    /// Notes that it is asked. The first packet after a pause begins to wait.
-    pub(super) fn ask(&mut self) {
-        let is_paused = self.is_to_be_asked(Duration::from_nanos(ENTRY_TIMEOUT));
-        let begun = self.unanswered.filter(|_| !is_paused);
-        self.asked = Some(Instant::now());
-        self.unanswered = begun.or(self.asked).filter(|_| self.mac.is_none());
+    /// Notes that a packet waits for it. The first one after a pause begins to wait.
+    fn want(&mut self) {
+        let is_paused = is_due(self.wanted, Duration::from_nanos(ENTRY_TIMEOUT));
+        self.wanted = Some(Instant::now());
+        if self.mac.is_none() && (is_paused || self.unanswered.is_none()) {
+            self.unanswered = self.wanted;
+        }
     }
 
-    /// Returns whether packets have been coming for long enough, and still do, without an answer.
-    pub(super) fn is_unanswered(&self) -> bool {
-        let asked = self.asked.zip(self.unanswered);
-        asked.is_some_and(|(asked, begun)| asked.duration_since(begun) >= NO_ANSWER)
-            && !self.is_to_be_asked(2 * LOOK + ASK_AGAIN)
+    /// Returns since when packets have come without an answer, if that is long enough.
+    fn unanswered(&self) -> Option<Instant> {
+        let begun = self.unanswered.filter(|_| self.mac.is_none());
+        begun.filter(|begun| begun.elapsed() >= NO_ANSWER)
     }
 
     /// Returns whether its MAC address is to be checked. One that is in doubt is asked for already.
@@ -90,8 +100,9 @@ impl Hop {
         if begun.elapsed() < NO_ANSWER {
             return false;
         }
-        let asked = Some(Instant::now());
-        (self.mac, self.doubted, self.asked, self.unanswered) = (None, None, asked, Some(begun));
+        let now = Some(Instant::now());
+        (self.mac, self.doubted) = (None, None);
+        (self.asked, self.wanted, self.unanswered) = (now, now, Some(begun));
         true
     }
 
@@ -102,13 +113,21 @@ impl Hop {
 }
 
 /// Where a host is.
-#[derive(Clone, Copy)]
 pub(super) struct Known {
     pub(super) id: HostId,
-    /// None while there is no way to it.
-    pub(super) place: Option<Place>,
+    /// What the kernel's routes said when they were asked last, and when that was.
+    pub(super) way: Result<Way, Cause>,
+    pub(super) routed: Instant,
+    /// When the last packet came for it that has to wait.
+    wanted: Option<Instant>,
     /// In which round it has come.
     round: u64,
+}
+
+impl Known {
+    pub(super) fn place(&self) -> Option<Place> {
+        self.way.as_ref().ok().map(|way| way.place)
+    }
 }
 
 /// What is known of hosts on which somebody lives. Who has none any more is forgotten, after one to two rounds.
@@ -139,33 +158,62 @@ pub(super) struct Ways<'a> {
 }
 
 impl Ways<'_> {
-    /// A host is at this hop, and no longer where it was.
-    pub(super) fn enrol(&mut self, id: HostId, place: Place) -> &mut Hop {
-        self.set_place(id, Some(place));
-        let hop = self.hops.entry(place).or_default();
-        hop.hosts.insert(id);
-        hop
-    }
-
-    /// There is no way to a host any more. Its routes are looked at further on.
-    pub(super) fn lose(&mut self, id: HostId) {
-        self.set_place(id, None);
-    }
-
-    fn set_place(&mut self, id: HostId, place: Option<Place>) {
+    /// Notes what the kernel's routes say of a host: it is at this hop, or at none, and no longer
+    /// where it was.
+    pub(super) fn note_way(&mut self, id: HostId, way: Result<Way, Cause>) {
+        let (routed, round) = (Instant::now(), self.round);
+        let place = way.as_ref().ok().map(|way| way.place);
         match self.numbers.get(&id) {
             Some(&number) => {
-                let before = std::mem::replace(&mut self.places[number].place, place);
+                let known = &mut self.places[number];
+                let before = known.place();
+                (known.way, known.routed) = (way, routed);
                 if let Some(before) = before.filter(|before| Some(*before) != place) {
                     self.leave_hop(id, before);
                 }
             }
             None => {
-                let round = self.round;
                 self.numbers.insert(id, self.places.len());
-                self.places.push(Known { id, place, round });
+                self.places.push(Known {
+                    id,
+                    way,
+                    routed,
+                    wanted: None,
+                    round,
+                });
             }
         }
+        if let Some(place) = place {
+            self.hops.entry(place).or_default().hosts.insert(id);
+        }
+    }
+
+    /// Returns what the kernel's routes said of a host, if that was a moment ago.
+    pub(super) fn latest_way(&self, id: HostId) -> Option<Result<Way, Cause>> {
+        let known = &self.places[*self.numbers.get(&id)?];
+        (known.routed.elapsed() < ASK_AGAIN).then(|| known.way.clone())
+    }
+
+    /// Notes that a packet waits for a host.
+    pub(super) fn want(&mut self, id: HostId) {
+        let Some(&number) = self.numbers.get(&id) else { return };
+        let known = &mut self.places[number];
+        if let Some(hop) = known.place().and_then(|place| self.hops.get_mut(&place)) {
+            hop.want();
+        }
+        known.wanted = Some(Instant::now());
+    }
+
+    /// Returns hosts that packets came for lately and that nobody answers for, how they would be
+    /// reached, and how long ago the last packet came.
+    pub(super) fn unanswered(&self) -> impl Iterator<Item = (HostId, &Way, Duration)> {
+        self.places.iter().filter_map(|known| {
+            let (way, wanted) = (known.way.as_ref().ok()?, known.wanted?);
+            let begun = self.hops.get(&way.place)?.unanswered()?;
+            let ago = wanted.elapsed();
+            let is_lately = wanted >= begun && ago < Duration::from_nanos(ENTRY_TIMEOUT);
+            is_lately.then_some((known.id, way, ago))
+        })
     }
 
     fn leave_hop(&mut self, id: HostId, place: Place) {
@@ -186,7 +234,7 @@ impl Ways<'_> {
         if let Some(moved) = self.places.get(number) {
             self.numbers.insert(moved.id, number);
         }
-        if let Some(place) = left.place {
+        if let Some(place) = left.place() {
             self.leave_hop(id, place);
         }
     }

@@ -38,6 +38,9 @@ const WHILE_WAITING: Duration = Duration::from_millis(1);
 const COUNT_LOST: u64 = 1_000_000_000;
 /// The headers that are read of a packet, outer and inner: 14 + 20 + 8 + 8 and 14 + 20 + 8 bytes with IPv4, 20 more each with IPv6, and options.
 const HEADERS: usize = 128;
+/// Nanoseconds between hosts that the resolver hears of though no packet waits for them: those that
+/// packets wait for come first.
+const BETWEEN_TOLD: u64 = 1_000_000;
 /// Packets that wait for MAC addresses, of one queue.
 const MOST_WAITING: usize = 256;
 
@@ -222,6 +225,8 @@ pub(super) struct Worker<'a> {
     pub(super) spin: bool,
     /// Packets until one is told of who sends to whom.
     pub(super) skip: Skip,
+    /// When the resolver last heard of a host that no packet waits for.
+    pub(super) told: u64,
     /// Packets of a burst that leave by other interfaces, and those that have left.
     pub(super) leaving: Vec<Leaving>,
     pub(super) left: Vec<Left>,
@@ -440,7 +445,13 @@ impl Worker<'_> {
                     waiting.push(begun.saturating_add(patience), (host, is_asked_for), packet.keep());
                     tally.waited += 1;
                 }
-                Decision::Drop(_) | Decision::Kernel => {
+                Decision::NoAddress(_) | Decision::Drop(_) | Decision::Kernel => {
+                    if let Decision::NoAddress(host) = decision
+                        && begun >= self.told.saturating_add(BETWEEN_TOLD)
+                    {
+                        self.told = begun;
+                        self.counters.tell(Full::Hosts, &self.tell.unresolved, host);
+                    }
                     packet.drop();
                     self.counters.refused(decision, bytes);
                 }
@@ -496,7 +507,7 @@ impl Worker<'_> {
             let port = match decision {
                 Decision::Send { port } => port,
                 Decision::Answer | Decision::Complain(_) => lane.port,
-                Decision::Wait(_) | Decision::Drop(_) | Decision::Kernel => continue,
+                Decision::Wait(_) | Decision::NoAddress(_) | Decision::Drop(_) | Decision::Kernel => continue,
             };
             self.leaving.push(Leaving(port, frame, decision, shown));
         }

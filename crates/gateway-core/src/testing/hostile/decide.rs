@@ -110,6 +110,7 @@ impl History {
             IpAddr::V4(_) => port.v4.is_some(),
             IpAddr::V6(_) => port.v6.is_some(),
         });
+        let lacks_address = port.is_some() && !has_address;
         let is_resolved = host.mac.is_some() && has_address;
         let is_allowed = self.is_allowed(world, frame, &packet);
         let case = sent::Case {
@@ -123,7 +124,15 @@ impl History {
             Decision::Kernel => panic!("the gateway's: {packet:?}"),
             Decision::Wait(id) => {
                 assert_eq!((after, id), (frame, receiver.host), "{packet:?}");
-                assert!(!is_resolved && is_allowed && comes_from_its_host, "{packet:?} {host:?}");
+                let may_wait = !is_resolved && !lacks_address;
+                assert!(may_wait && is_allowed && comes_from_its_host, "{packet:?} {host:?}");
+            }
+            Decision::NoAddress(id) => {
+                assert_eq!((after, id), (frame, receiver.host), "{packet:?}");
+                assert!(
+                    lacks_address && is_allowed && comes_from_its_host,
+                    "{packet:?} {host:?}"
+                );
             }
             Decision::Answer => {
                 assert!(matches!(packet.content, Content::WhoHas { .. }), "{packet:?}");
