@@ -449,7 +449,10 @@ fn hosts(numbers: Range<usize>) -> impl Iterator<Item = HostId> {
 
 /// By which port a host is reached, whose MAC address packets to it get, and how long they may be.
 fn way_to(ports: &Ports, given: &Host) -> Result<Way, Cause> {
-    let route = Route::to(given.ip).map_err(|error| Cause::NoRoute(error.to_string()))?;
+    let route = Route::to(given.ip).map_err(|error| Cause::of_route(&error))?;
+    if route.is_local {
+        return Err(Cause::OwnAddress);
+    }
     let routed = ports.number(route.interface.index());
     let by = routed.is_none().then(|| route.interface.name().to_owned());
     let Some(port) = given.port.or(routed) else {

@@ -265,7 +265,10 @@ fn another_route_or_none_is_obeyed() {
         assert_eq!(known(b, Duration::from_secs(20)), b);
         for (change, text) in [
             ("del 10.88.0.9/32", "no route to 10.88.0.9"),
-            ("replace blackhole 10.88.0.9/32", ""),
+            (
+                "replace blackhole 10.88.0.9/32",
+                "the kernel's route to it is of the type blackhole; remove or replace",
+            ),
             (
                 "replace 10.88.0.9/32 dev other",
                 "the kernel routes to it by other, which is not in path.interface",
@@ -403,16 +406,48 @@ fn hosts_that_no_interface_of_the_gateway_leads_to_are_named() {
             ..at([10, 77, 0, 9])
         };
         let behind_other = at([10, 78, 0, 2]);
-        for host in [port, behind_other, at([192, 0, 2, 1])] {
+        let refused = [
+            ("unreachable", [192, 0, 2, 2]),
+            ("prohibit", [192, 0, 2, 3]),
+            ("throw", [192, 0, 2, 4]),
+        ];
+        for (kind, host) in refused {
+            ip(&lab.a, &format!("route add {kind} {}/32", IpAddr::from(host)));
+        }
+        let [unreachable, prohibited, thrown] = refused.map(|(_, ip)| at(ip));
+        let by_other = Host {
+            port: Some(0),
+            ..at([10, 78, 0, 3])
+        };
+        for host in [
+            port,
+            behind_other,
+            by_other,
+            at([192, 0, 2, 1]),
+            unreachable,
+            prohibited,
+            thrown,
+            at([10, 77, 0, 1]),
+        ] {
             resolver.ask_or_note(tables.hosts.intern(host), &mut ways);
         }
+        std::thread::sleep(NO_ANSWER);
+        resolver.note_unanswered(&ways);
         let problems = resolver.shared.unresolved.problems();
         let expected = [
+            "10.77.0.1 are lost: it is an address of the gateway itself; put its neighbours with the address of",
             "10.77.0.9 are lost: its neighbours name the interface number 2 (`--port`), and path.interface has 2, from 0; put",
             &format!(
                 "10.78.0.2 are lost: the kernel routes to it by other, which is not in path.interface ({own}, second); correct"
             ),
-            "192.0.2.1 are lost: no route to 192.0.2.1",
+            &format!(
+                "10.78.0.3 are lost: it does not answer for its MAC address on {own}, and the kernel routes to it by other, \
+                 which is not in path.interface; put its neighbours without `--port` and add other to path.interface"
+            ),
+            "192.0.2.1 are lost: no route to 192.0.2.1; add a route: ip route add 192.0.2.1 via",
+            "192.0.2.2 are lost: the kernel's route to it is of the type unreachable; remove or replace",
+            "192.0.2.3 are lost: the kernel's route to it is of the type prohibit; remove or replace",
+            "192.0.2.4 are lost: no route to 192.0.2.4",
         ];
         assert_eq!(problems.len(), expected.len(), "{problems:#?}");
         for (problem, expected) in problems.iter().zip(expected) {
@@ -424,7 +459,7 @@ fn hosts_that_no_interface_of_the_gateway_leads_to_are_named() {
         let id = tables.hosts.intern(behind_other);
         resolver.ask(id, &mut ways).unwrap();
         resolver.tell(id, [2; 6], 1);
-        assert_eq!(resolver.shared.unresolved.problems().len(), 2);
+        assert_eq!(resolver.shared.unresolved.problems().len(), expected.len() - 1);
         // Nobody sends to the others any more.
         resolver.shared.unresolved.expire(now() + ENTRY_TIMEOUT);
         assert_eq!(resolver.shared.unresolved.problems(), [""; 0]);

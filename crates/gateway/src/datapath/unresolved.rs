@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use nix::errno::Errno;
 use ringside_gateway_core::decide::PortSettings;
 
 use super::pace::Gate;
@@ -29,8 +30,14 @@ const SECOND: u64 = 1_000_000_000;
 /// Why the gateway cannot send to a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// The kernel's reason.
-    NoRoute(String),
+    /// None of its routes leads there.
+    NoRoute,
+    /// A route or a rule of this type refuses it.
+    Refused(&'static str),
+    /// The kernel's other reason.
+    Unknown(String),
+    /// The host's address is the gateway's own.
+    OwnAddress,
     /// It routes to the host by another interface than the gateway's.
     OtherInterface { by: String, own: String },
     /// The host's neighbours name an interface by a number that none has.
@@ -47,6 +54,21 @@ pub(super) enum Cause {
 }
 
 impl Cause {
+    /// Returns why the kernel gives no route.
+    pub(super) fn of_route(error: &ringside_nic::Error) -> Self {
+        let errno = match error {
+            ringside_nic::Error::NoRoute { source, .. } => source.raw_os_error(),
+            _ => None,
+        };
+        match errno.map(Errno::from_raw) {
+            Some(Errno::ENETUNREACH) => Self::NoRoute,
+            Some(Errno::EINVAL) => Self::Refused("blackhole"),
+            Some(Errno::EHOSTUNREACH) => Self::Refused("unreachable"),
+            Some(Errno::EACCES) => Self::Refused("prohibit"),
+            _ => Self::Unknown(error.to_string()),
+        }
+    }
+
     /// Returns what keeps packets of a host from a port, if that does not depend on routes.
     pub(super) fn of_port(ports: &Ports, own: &[PortSettings], number: u8, host: IpAddr) -> Result<(), Self> {
         let count = ports.len();
@@ -79,7 +101,10 @@ impl Cause {
 
     fn text(&self, host: IpAddr) -> String {
         match self {
-            Self::NoRoute(error) => error.clone(),
+            Self::NoRoute => format!("no route to {host}"),
+            Self::Refused(kind) => format!("the kernel's route to it is of the type {kind}"),
+            Self::Unknown(error) => error.clone(),
+            Self::OwnAddress => "it is an address of the gateway itself".to_owned(),
             Self::OtherInterface { by, own } => {
                 format!("the kernel routes to it by {by}, which is not in path.interface ({own})")
             }
@@ -114,7 +139,16 @@ impl Cause {
 
     fn remedy(&self, host: IpAddr) -> String {
         match self {
-            Self::NoRoute(_) => format!("add a route: `ip route get {host}` shows what there is"),
+            Self::NoRoute => format!("add a route: ip route add {host} via ROUTER"),
+            Self::Refused(_) => {
+                let family = if host.is_ipv4() { "" } else { "-6 " };
+                format!(
+                    "remove or replace that route or rule: `ip {family}route show match {host}` and \
+                     `ip {family}rule` show them"
+                )
+            }
+            Self::Unknown(_) => format!("correct the route to {host}"),
+            Self::OwnAddress => "put its neighbours with the address of the host that they live on".to_owned(),
             Self::OtherInterface { by, .. } => {
                 format!(
                     "correct the route (`ip route get {host}`), or add {by} to path.interface and \
@@ -129,6 +163,12 @@ impl Cause {
             Self::NoAddress { interface, .. } => {
                 format!("give it one: ip address add ADDRESS/LENGTH dev {interface}")
             }
+            Self::NoAnswer {
+                routed_by: Some(by), ..
+            } => format!(
+                "put its neighbours without `--port` and add {by} to path.interface, or correct the \
+                 route (`ip route get {host}`)"
+            ),
             Self::NoAnswer { hop, interface, .. } => format!(
                 "check whether {hop} is up and reachable by {interface} (`ip neighbour show {hop}`, \
                  `ip route get {host}`), or put the host's neighbours with `--host-mac`"
