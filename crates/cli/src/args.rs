@@ -1,6 +1,6 @@
 //! The command line, parsed into values: what gets past here makes sense by itself.
 
-mod bad_value;
+mod exit_status;
 mod help;
 mod peer;
 mod values;
@@ -16,7 +16,9 @@ use ringside_nic::Interface;
 use ringside_wire::MacAddr;
 use ringside_xsk::{BusyPoll, Direction, Error, Filter, Mode, QueueOptions, SharedUmem};
 
-pub(crate) use self::bad_value::{BadValue, bad_value, is_about_a_value};
+pub(crate) use ringside_measure::{BadValue, bad_value};
+
+pub(crate) use self::exit_status::is_about_a_value;
 use self::help::{frame_size_help, frames_help, working_set_help};
 pub(crate) use self::peer::Peer;
 use self::values::interval;

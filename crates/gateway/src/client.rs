@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use clap::error::ErrorKind;
 use clap::{Args, Subcommand, ValueEnum};
 use ringside_gateway_core::{TenantAddress, Vni};
 use ringside_measure::units::count;
+use ringside_measure::{BadValue, bad_value};
 
 use crate::object::wire::group_key;
 use crate::object::{Group, GroupKey, Neighbor, Object, Port, text};
@@ -223,9 +223,10 @@ fn vni(text: &str) -> Result<u32, String> {
     vni.map(Vni::number).ok_or_else(wrong)
 }
 
-/// Returns an error about the command line, as its parser gives: the exit status is 2.
-fn usage(text: impl std::fmt::Display) -> anyhow::Error {
-    clap::Error::raw(ErrorKind::ValueValidation, format!("{text}\n")).into()
+/// Parses the version of an object.
+fn version(text: &str) -> Result<u64, String> {
+    let number = text.parse().map_err(|_| format!("{text:?} is no version"))?;
+    crate::object::wire::version(number)
 }
 
 #[derive(Debug, Args)]
@@ -275,12 +276,7 @@ pub fn run(args: &ClientArgs) -> Result<ExitCode> {
     match runtime.block_on(command(args)) {
         // Who reads no more of the answer has seen enough.
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
-        Err(error) => {
-            let usage = error.downcast::<clap::Error>()?;
-            usage.print().context("writing the error")?;
-            Ok(ExitCode::from(2))
-        }
-        Ok(code) => Ok(code),
+        result => result,
     }
 }
 
@@ -303,11 +299,11 @@ async fn command(args: &ClientArgs) -> Result<ExitCode> {
         agent::run(&args.at, agent, json).await?;
         return Ok(ExitCode::SUCCESS);
     }
-    match &args.command {
-        Command::Get(get) => check_key(get.kind, &get.key)?,
-        Command::Delete(delete) => delete::check(delete)?,
-        _ => {}
+    if let Command::Apply(apply) = &args.command {
+        apply::run(&args.at, apply, json).await?;
+        return Ok(ExitCode::SUCCESS);
     }
+    check(&args.command)?;
     let channel = connect::connect(&args.at).await?;
     match &args.command {
         Command::Get(get) => match get.kind {
@@ -322,7 +318,6 @@ async fn command(args: &ClientArgs) -> Result<ExitCode> {
         },
         Command::Put(put) => simple::put(channel, put, json).await?,
         Command::Delete(delete) => delete::run(channel, delete, json).await?,
-        Command::Apply(apply) => apply::run(channel, apply, json).await?,
         Command::Load(load) => load::run(channel, load, json).await?,
         Command::Watch(watch) => match watch.kind {
             Kind::Neighbor => simple::watch::<Neighbor>(channel, watch, json).await?,
@@ -335,12 +330,24 @@ async fn command(args: &ClientArgs) -> Result<ExitCode> {
         Command::Repaired => operate::repaired(channel, json).await?,
         Command::Drain(drain) => operate::drain(channel, drain).await?,
         Command::Fleet(fleet) => return fleet::run(channel, fleet, json).await,
-        Command::Agent(_) | Command::Direct(_) | Command::Migrate(_) => {}
+        Command::Agent(_) | Command::Apply(_) | Command::Direct(_) | Command::Migrate(_) => {}
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Checks the key of an object before a gateway is looked for.
+/// Checks values that the parser cannot judge, before a gateway is asked.
+fn check(command: &Command) -> Result<()> {
+    match command {
+        Command::Get(get) => check_key(get.kind, &get.key),
+        Command::Delete(delete) => delete::check(delete),
+        Command::List(list) => simple::check_filter(list.kind, &list.filter, list.host),
+        Command::Watch(watch) => simple::check_filter(watch.kind, &watch.filter, None),
+        Command::Put(put) => simple::check_put(put),
+        _ => Ok(()),
+    }
+}
+
+/// Checks that words are a key of this kind.
 fn check_key(kind: Kind, words: &[String]) -> Result<()> {
     match kind {
         Kind::Neighbor | Kind::Port => address(words).map(drop),
@@ -351,21 +358,22 @@ fn check_key(kind: Kind, words: &[String]) -> Result<()> {
 /// Network and address.
 fn address(words: &[String]) -> Result<TenantAddress> {
     let [number, ip] = words else {
-        return Err(usage("network and address are needed, such as: 42 10.0.0.7"));
+        bad_value!("network and address are needed, such as: 42 10.0.0.7");
     };
-    let number = vni(number).map_err(usage)?;
-    let ip = ip.parse().map_err(|_| usage(format!("{ip:?} is not an IP address")))?;
-    text::address(number, ip).map_err(usage)
+    let number = vni(number).map_err(BadValue)?;
+    let wrong = |_| BadValue(format!("{ip:?} is not an IP address"));
+    let ip = ip.parse().map_err(wrong)?;
+    Ok(text::address(number, ip).map_err(BadValue)?)
 }
 
 /// The number of a group.
 fn group(words: &[String]) -> Result<GroupKey> {
     let [number] = words else {
-        return Err(usage("one number of a security group is needed, such as: 1"));
+        bad_value!("one number of a security group is needed, such as: 1");
     };
     let number = number
         .parse()
-        .map_err(|_| usage(format!("{number:?} is not the number of a security group")))?;
+        .map_err(|_| BadValue(format!("{number:?} is not the number of a security group")))?;
     Ok(group_key(number))
 }
 

@@ -12,6 +12,7 @@ use ringside_gateway::daemon;
 use ringside_gateway::datapath::{self, XdpPath};
 use ringside_gateway::fleet::migrate::{To, migrate};
 use ringside_gateway::model::{DataPath, NoDataPath};
+use ringside_measure::BadValue;
 use ringside_nic::{HugePages, Interface, XdpMode};
 
 #[global_allocator]
@@ -172,7 +173,10 @@ fn main() -> ExitCode {
     };
     result.unwrap_or_else(|error| {
         eprintln!("ringside-gateway: {error:#}");
-        ExitCode::FAILURE
+        match error.downcast_ref::<BadValue>() {
+            Some(_) => ExitCode::from(2),
+            None => ExitCode::FAILURE,
+        }
     })
 }
 

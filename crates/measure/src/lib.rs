@@ -57,6 +57,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod bad_value;
 pub mod compare;
 pub mod control;
 pub mod counters;
@@ -82,4 +83,5 @@ pub mod trace;
 pub mod units;
 pub mod validity;
 
+pub use bad_value::BadValue;
 pub use error::Error;

@@ -7,6 +7,7 @@ use ringside_nic::{Coalescing, Error, Interface, Knob};
 use super::args::{Args, Threads};
 use super::report::{Row, Unavailable};
 use super::state;
+use crate::args::BadValue;
 use crate::pin::check_online;
 
 /// Changes in the order in which they are made: those that NAPI instances depend on before those of the instances.
@@ -203,6 +204,9 @@ impl Plan {
         let name = knob.to_string();
         let now = match state::value(interface, &knob) {
             Ok(now) => now,
+            Err(error @ Error::UnknownFeature { .. }) if asked => {
+                return Err(BadValue(format!("{name} cannot be set here: {error}")).into());
+            }
             Err(error) => return self.without(&name, reason(&error), asked),
         };
         if let (Some(interface), Knob::Offload { name: feature }) = (interface, &knob)

@@ -7,7 +7,7 @@ use crate::common::{lab, run};
 use ringside_netlab::testing::is_root;
 
 /// Values of the command line that only a command finds wrong.
-const BAD: [(&str, &str); 31] = [
+const BAD: [(&str, &str); 52] = [
     ("compare fe80::1", "is an address of one link"),
     ("ping fe80::1", "is an address of one link"),
     ("search {ip}", "is an address of this host"),
@@ -57,14 +57,59 @@ const BAD: [(&str, &str); 31] = [
     ("lab run {bad}", "key rounds: 0 is out of range: 1 to 10000"),
     ("lab show {bad}", "key rounds: 0 is out of range: 1 to 10000"),
     ("rx {} --config {bad}", "`rounds` is no option"),
+    ("tune {} --offload nope=off", "has no offload named 'nope'"),
+    // No gateway runs here: none is asked.
+    ("gateway get neighbor 1 10.0.0", "\"10.0.0\" is not an IP address"),
+    ("gateway get port 1 224.0.0.1", "224.0.0.1 is"),
+    ("gateway get neighbor 1", "network and address are needed"),
+    ("gateway get group x", "\"x\" is not the number of a security group"),
+    ("gateway get group 1 2", "one number of a security group is needed"),
+    ("gateway delete neighbor 1 10.0.0", "\"10.0.0\" is not an IP address"),
+    ("gateway delete port 1", "network and address are needed"),
+    (
+        "gateway delete neighbor 1 10.0.0.7 --vni 1",
+        "leave --vni, --prefix and --host out",
+    ),
+    (
+        "gateway delete neighbors --prefix 10.0.0.0/8",
+        "give its number with --vni",
+    ),
+    ("gateway delete groups --vni 1", "one by one"),
+    (
+        "gateway delete ports --host 192.0.2.1",
+        "--host goes with neighbors only",
+    ),
+    ("gateway delete group 1 --version 18446744073709551615", "is above"),
+    ("gateway list groups --vni 1", "leave --vni and --prefix out"),
+    ("gateway watch groups --vni 1", "leave --vni and --prefix out"),
+    ("gateway put port 1 224.0.0.1 --groups 1", "224.0.0.1 is"),
+    (
+        "gateway put port 1 10.0.0.7 --groups 1 --version 18446744073709551615",
+        "is above",
+    ),
+    ("gateway apply -f {bad}", "status-"),
+    ("gateway --address foo stats", "only https://HOST:PORT"),
+    (
+        "gateway --address https://localhost:1 stats",
+        "takes --ca, --certificate and --key",
+    ),
+    ("gateway agent --endpoint foo", "only https://HOST:PORT"),
 ];
 
 /// What is named and is not there, or does not answer, is a failure.
-const FAILURES: [(&str, &str); 4] = [
+const FAILURES: [(&str, &str); 6] = [
     ("rx no-such-0", "no interface named"),
     ("compare --interface {},no-such-0", "no interface named"),
     ("lab check no-such.toml", "reading the lab file"),
     ("report no-such.json", "reading the result"),
+    (
+        "gateway --socket no-such.sock get neighbor 1 10.0.0.7",
+        "connecting to the gateway",
+    ),
+    (
+        "gateway --socket no-such.sock load no-such.csv",
+        "connecting to the gateway",
+    ),
 ];
 
 #[test]

@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use clap::Args;
 use ringside_gateway_core::Vni;
 use ringside_gateway_core::shard::{SHARDS, Shard};
+use ringside_measure::bad_value;
 use ringside_nic::{Interface, Vxlan};
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -293,7 +294,7 @@ impl Keeper {
         for name in &self.devices {
             let device = Interface::by_name(name).context("--device")?;
             if device.vxlan()?.is_none() {
-                bail!("--device: {name} is no VXLAN endpoint");
+                bad_value!("--device: {name} is no VXLAN endpoint");
             }
         }
         let mut owners: Option<Owners> = None;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
+use ringside_measure::{BadValue, bad_value};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use serde_saphyr::Budget;
@@ -14,7 +15,7 @@ use tonic::transport::Channel;
 use super::remote::{Meant, Remote};
 use super::show;
 use super::simple::{next_version, word};
-use super::{named, text};
+use super::{At, connect, named, text};
 use crate::object::text::{GroupForm, NeighborForm, PortForm, Text};
 use crate::object::{Group, Neighbor, Object, Port, Statement, wire};
 use crate::proto;
@@ -72,17 +73,20 @@ struct Part<O: Object> {
     unchanged: usize,
 }
 
-pub(super) async fn run(channel: Channel, args: &ApplyArgs, json: bool) -> Result<()> {
+pub(super) async fn run(at: &At, args: &ApplyArgs, json: bool) -> Result<()> {
     let name = &args.file.display().to_string();
     let yaml = match args.file.as_os_str().as_encoded_bytes() {
         b"-" => std::io::read_to_string(std::io::stdin()).context("reading standard input")?,
         _ => std::fs::read_to_string(&args.file).with_context(|| format!("reading {name}"))?,
     };
-    let file = parse(&yaml).map_err(|error| anyhow::anyhow!("{name}: {error}"))?;
+    let file = parse(&yaml).map_err(|error| BadValue(format!("{name}: {error}")))?;
     let keys = |addresses: &[AddressForm]| -> Result<Vec<_>, String> {
         addresses.iter().map(|form| text::address(form.vni, form.ip)).collect()
     };
-    let wrong = |part: &'static str| move |error: String| anyhow::anyhow!("{name}: {part}: {error}");
+    let wrong = |part: &'static str| {
+        let what = format!("{name}: {part}");
+        move |error: String| BadValue(format!("{what}: {error}"))
+    };
     let gone_neighbors = keys(&file.absent.neighbors).map_err(wrong("absent.neighbors"))?;
     let gone_ports = keys(&file.absent.ports).map_err(wrong("absent.ports"))?;
     let gone_groups = file.absent.groups.iter().copied().map(wire::group_key).collect();
@@ -92,6 +96,7 @@ pub(super) async fn run(channel: Channel, args: &ApplyArgs, json: bool) -> Resul
     };
     let of_neighbors = vnis(&mut file.neighbors.iter().map(|form| form.vni));
     let of_ports = vnis(&mut file.ports.iter().map(|form| form.vni));
+    let channel = connect::connect(at).await?;
     // All is read and compared before anything is changed.
     let groups = plan::<Group>(&channel, &file.groups, gone_groups, &[])
         .await
@@ -175,13 +180,13 @@ async fn plan<O: Remote + Text>(
     let mut seen = BTreeSet::new();
     for form in forms {
         // Its key first: what is known decides about its version.
-        let draft = O::from_text(form, 0).map_err(anyhow::Error::msg)?;
+        let draft = O::from_text(form, 0).map_err(BadValue)?;
         let key = draft.key();
         if !seen.insert(key) {
-            bail!("{} is there twice", named::<O>(key));
+            bad_value!("{} is there twice", named::<O>(key));
         }
         let known = O::find(channel, key).await?;
-        let wanted = O::from_text(form, next_version(known.as_ref())).map_err(anyhow::Error::msg)?;
+        let wanted = O::from_text(form, next_version(known.as_ref())).map_err(BadValue)?;
         let (before, version) = match &known {
             Some(Statement::Put(before)) => (Some(before), Some(before.version())),
             Some(Statement::Delete(_, version)) => (None, Some(*version)),
@@ -214,10 +219,10 @@ async fn plan<O: Remote + Text>(
     let mut gone = BTreeSet::new();
     for key in absent {
         if !gone.insert(key) {
-            bail!("{} is under `absent` twice", named::<O>(key));
+            bad_value!("{} is under `absent` twice", named::<O>(key));
         }
         if !seen.insert(key) {
-            bail!("{} shall be there and shall be absent", named::<O>(key));
+            bad_value!("{} shall be there and shall be absent", named::<O>(key));
         }
         match O::find(channel, key).await? {
             Some(Statement::Put(object)) => part.steps.push(deletion(&object)),

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Result, anyhow};
+use ringside_measure::{BadValue, bad_value};
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Status};
 
@@ -112,20 +113,22 @@ pub(super) fn way(at: &At, text: &str) -> Result<Way> {
 fn over_unix(path: &Path) -> Result<Way> {
     let path = path.display();
     let endpoint = Endpoint::from_shared(format!("unix:{path}"));
+    let wrong = |error| BadValue(format!("{path:?} is no path of a socket: {error}"));
     Ok(Way {
-        endpoint: endpoint.with_context(|| format!("--socket {path} is no path of a socket"))?,
+        endpoint: endpoint.map_err(wrong)?,
         greeter: None,
     })
 }
 
 fn over_tls(at: &At, address: &str) -> Result<Way> {
     let Some(place) = address.strip_prefix("https://") else {
-        bail!("{address:?}: only https://HOST:PORT, the gateway speaks nothing else over TCP");
+        bad_value!("{address:?}: only https://HOST:PORT, the gateway speaks nothing else over TCP");
     };
-    let is_none = || format!("{address:?} is no https://HOST:PORT");
-    let origin: Uri = address.parse().with_context(is_none)?;
+    let wrong = |error: String| BadValue(format!("{address:?} is no https://HOST:PORT: {error}"));
+    let origin = address.parse::<Uri>().map_err(|error| wrong(error.to_string()))?;
     // What is made for it is TLS already.
-    let endpoint = Endpoint::from_shared(format!("http://{place}")).with_context(is_none)?;
+    let endpoint = Endpoint::from_shared(format!("http://{place}"));
+    let endpoint = endpoint.map_err(|error| wrong(causes(&error)))?;
     Ok(Way {
         endpoint: endpoint.origin(origin),
         greeter: Some(Greeter::new(at)?),
@@ -138,6 +141,7 @@ pub(super) fn refused(status: &Status) -> anyhow::Error {
         Code::Unimplemented => anyhow!("the gateway does not know this: it is older than this program"),
         // The connection broke: tonic's own words.
         Code::Unknown | Code::Cancelled => anyhow!("the gateway is gone: {}", status.message()),
+        Code::InvalidArgument => BadValue(format!("the gateway says: {}", status.message())).into(),
         _ => anyhow!("the gateway says: {}", status.message()),
     }
 }

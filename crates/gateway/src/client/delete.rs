@@ -8,6 +8,7 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use clap::Args;
 use ringside_gateway_core::TenantAddress;
+use ringside_measure::{BadValue, bad_value};
 use serde::Deserialize;
 use serde_json::json;
 use tonic::transport::Channel;
@@ -41,7 +42,7 @@ pub(super) struct DeleteArgs {
     host: Option<IpAddr>,
     /// The version of what is said; what is known in a higher one stays [default: that of what is
     /// known]
-    #[arg(long)]
+    #[arg(long, value_parser = super::version)]
     version: Option<u64>,
 }
 
@@ -94,7 +95,8 @@ pub(super) async fn run(channel: Channel, args: &DeleteArgs, json: bool) -> Resu
         }
         Kind::Neighbor => many::<Neighbor>(&channel, args, json).await,
         Kind::Port => many::<Port>(&channel, args, json).await,
-        Kind::Group => bail!("security groups are deleted one by one, by their numbers"),
+        // Refused by `check`.
+        Kind::Group => Ok(()),
     }
 }
 
@@ -103,15 +105,18 @@ pub(super) fn check(args: &DeleteArgs) -> Result<()> {
     let FilterArgs { vni, prefix } = &args.filter;
     let is_filtered = vni.is_some() || prefix.is_some() || args.host.is_some();
     if !args.key.is_empty() && is_filtered {
-        bail!("a key names one object: leave --vni, --prefix and --host out");
+        bad_value!("a key names one object: leave --vni, --prefix and --host out");
     }
     if prefix.is_some() && vni.is_none() {
-        bail!("--prefix is of one network: give its number with --vni");
+        bad_value!("--prefix is of one network: give its number with --vni");
     }
     if !args.key.is_empty() {
-        super::check_key(args.kind, &args.key)?;
+        return super::check_key(args.kind, &args.key);
     }
-    Ok(())
+    if args.kind == Kind::Group {
+        bad_value!("security groups are deleted one by one, by their numbers");
+    }
+    check_filter(args.kind, &args.filter, args.host)
 }
 
 async fn one<O: Remote>(at: &Channel, key: O::Key, version: Option<u64>, json: bool) -> Result<()> {
@@ -133,7 +138,6 @@ async fn many<O: Addressed>(channel: &Channel, args: &DeleteArgs, json: bool) ->
     let counts = match &args.file {
         Some(file) => delete_all::<O>(channel, batches_of(file, args.version)?).await?,
         None => {
-            check_filter::<O>(&args.filter, args.host)?;
             let keys = list::<O>(channel, args).await?;
             let batches = keys.chunks(BATCH).map(|keys| Ok((keys.to_vec(), false)));
             delete_all::<O>(channel, batches).await?
@@ -188,7 +192,7 @@ fn batches_of(file: &Path, version: Option<u64>) -> Result<impl Iterator<Item = 
     let name = file.display().to_string();
     let mut keys = show::csv::<Line>(file)?.map(move |line| {
         let (number, line) = line?;
-        let wrong = |error| anyhow::anyhow!("{name}, line {number}: {error}");
+        let wrong = |error| BadValue(format!("{name}, line {number}: {error}"));
         let key = text::address(line.vni, line.ip).map_err(wrong)?;
         let version = line.version.or(version).map(wire::version).transpose().map_err(wrong)?;
         Ok::<_, anyhow::Error>((key, version))

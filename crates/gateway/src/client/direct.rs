@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use ringside_gateway_core::TenantAddress;
 use ringside_gateway_core::table::Encapsulation;
+use ringside_measure::bad_value;
 use ringside_measure::units::count_in;
 use ringside_nic::{Interface, Vxlan};
 use serde_json::json;
@@ -130,7 +131,7 @@ impl Agent<'_> {
         for name in &self.args.devices {
             let device = Interface::by_name(name).context("--device")?;
             if device.vxlan()?.is_none() {
-                bail!("--device: {name} is no VXLAN endpoint");
+                bad_value!("--device: {name} is no VXLAN endpoint");
             }
         }
         for (device, made) in self.endpoints()? {

@@ -6,6 +6,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use ringside_measure::units::count_in;
+use ringside_measure::{BadValue, bad_value};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
@@ -28,7 +29,7 @@ pub(super) struct LoadArgs {
     file: PathBuf,
     /// For all lines without one [default: the gateway gives each the next version, if it differs
     /// from what is known]
-    #[arg(long)]
+    #[arg(long, value_parser = super::version)]
     version: Option<u64>,
     /// Neighbours that are committed together: 1 to 65536, such as 100 or 10k
     #[arg(long, value_name = "N", default_value_t = 8192, value_parser = count_in(1..=65_536_u32))]
@@ -98,7 +99,7 @@ fn read(args: &LoadArgs, batches: &mpsc::Sender<LoadNeighborsRequest>) -> Result
         let (number, line) = line?;
         let (neighbor, has_version) = line
             .neighbor(args.version)
-            .map_err(|error| anyhow::anyhow!("{name}, line {number}: {error}"))?;
+            .map_err(|error| BadValue(format!("{name}, line {number}: {error}")))?;
         count += 1;
         if count <= args.skip {
             continue;
@@ -164,7 +165,7 @@ pub(super) async fn run(channel: Channel, args: &LoadArgs, json: bool) -> Result
             0 => "in it".to_owned(),
             skip => format!("behind the first {skip}"),
         };
-        bail!("{}: there are no neighbours {behind}", args.file.display());
+        bad_value!("{}: there are no neighbours {behind}", args.file.display());
     }
     if done != read {
         bail!("of {read} neighbours the gateway has answered only {done}");

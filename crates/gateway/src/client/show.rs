@@ -3,9 +3,10 @@
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 use comfy_table::{CellAlignment, Table, presets};
 use ringside_gateway_core::table::Encapsulation;
+use ringside_measure::BadValue;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -165,8 +166,8 @@ pub(super) fn csv<T: Row>(file: &Path) -> Result<impl Iterator<Item = Result<(u6
         }
     };
     let name = file.display().to_string();
-    let named = move |(number, error): (u64, String)| anyhow!("{name}, line {number}: {error}");
-    Ok(lines(reader(input)).map(move |line| line.map_err(&named)))
+    let named = move |(number, error)| BadValue(format!("{name}, line {number}: {error}"));
+    Ok(lines(reader(input)).map(move |line| Ok(line.map_err(&named)?)))
 }
 
 fn reader(input: Box<dyn io::Read>) -> csv::Reader<Box<dyn io::Read>> {

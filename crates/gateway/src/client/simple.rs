@@ -4,14 +4,17 @@ use std::net::IpAddr;
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
+use ringside_gateway_core::TenantAddress;
+use ringside_gateway_core::policy::GroupId;
 use ringside_gateway_core::table::{Encapsulation, Host};
+use ringside_measure::{BadValue, bad_value};
 use ringside_wire::MacAddr;
 use serde_json::json;
 use tonic::transport::Channel;
 
 use super::remote::{Meant, Remote};
 use super::show::{self, Shown};
-use super::{FilterArgs, ListArgs, WatchArgs, named, vni};
+use super::{FilterArgs, Kind, ListArgs, WatchArgs, named, vni};
 use crate::object::{Group, Neighbor, Object, Port, Statement, text, wire};
 use crate::proto;
 
@@ -44,7 +47,7 @@ struct AddressArgs {
     /// The address in it
     ip: IpAddr,
     /// The version of what is said; what is known in a higher one stays [default: one more than what is known]
-    #[arg(long)]
+    #[arg(long, value_parser = super::version)]
     version: Option<u64>,
 }
 
@@ -111,18 +114,18 @@ pub(super) fn meant(filter: &FilterArgs, host: Option<IpAddr>) -> Meant {
     }
 }
 
-pub(super) fn check_filter<O: Object>(filter: &FilterArgs, host: Option<IpAddr>) -> Result<()> {
-    if O::NAME == Group::NAME && (filter.vni.is_some() || filter.prefix.is_some()) {
-        bail!("security groups belong to no network: leave --vni and --prefix out");
+/// Checks that a filter is of these objects.
+pub(super) fn check_filter(kind: Kind, filter: &FilterArgs, host: Option<IpAddr>) -> Result<()> {
+    if kind == Kind::Group && (filter.vni.is_some() || filter.prefix.is_some()) {
+        bad_value!("security groups belong to no network: leave --vni and --prefix out");
     }
-    if O::NAME != Neighbor::NAME && host.is_some() {
-        bail!("--host goes with neighbors only");
+    if kind != Kind::Neighbor && host.is_some() {
+        bad_value!("--host goes with neighbors only");
     }
     Ok(())
 }
 
 pub(super) async fn list<O: Remote + Shown>(channel: Channel, args: &ListArgs, json: bool) -> Result<()> {
-    check_filter::<O>(&args.filter, args.host)?;
     let meant = meant(&args.filter, args.host);
     let most = usize::try_from(args.limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
     let (mut token, mut lines, mut count) = (Vec::new(), Vec::new(), 0);
@@ -152,10 +155,36 @@ pub(super) fn next_version<O: Object>(known: Option<&Statement<O>>) -> u64 {
     known.map_or(1, |known| known.version() + 1)
 }
 
+impl AddressArgs {
+    fn address(&self) -> Result<TenantAddress, BadValue> {
+        text::address(self.vni, self.ip).map_err(BadValue)
+    }
+}
+
+impl PutPortArgs {
+    fn groups(&self) -> Result<Vec<GroupId>, BadValue> {
+        wire::groups(self.groups.iter().copied()).map_err(BadValue)
+    }
+}
+
+/// Checks the object that is put.
+pub(super) fn check_put(args: &PutArgs) -> Result<()> {
+    match &args.what {
+        PutCommand::Neighbor(args) => {
+            args.address.address()?;
+        }
+        PutCommand::Port(args) => {
+            args.address.address()?;
+            args.groups()?;
+        }
+    }
+    Ok(())
+}
+
 pub(super) async fn put(channel: Channel, args: &PutArgs, json: bool) -> Result<()> {
     match &args.what {
         PutCommand::Neighbor(args) => {
-            let address = text::address(args.address.vni, args.address.ip).map_err(anyhow::Error::msg)?;
+            let address = args.address.address()?;
             let known = Neighbor::find(&channel, address).await?;
             let neighbor = Neighbor {
                 address,
@@ -174,11 +203,11 @@ pub(super) async fn put(channel: Channel, args: &PutArgs, json: bool) -> Result<
             put_one(&channel, neighbor, json).await
         }
         PutCommand::Port(args) => {
-            let address = text::address(args.address.vni, args.address.ip).map_err(anyhow::Error::msg)?;
+            let address = args.address.address()?;
             let known = Port::find(&channel, address).await?;
             let port = Port {
                 address,
-                groups: wire::groups(args.groups.iter().copied()).map_err(anyhow::Error::msg)?,
+                groups: args.groups()?,
                 version: args.address.version.unwrap_or_else(|| next_version(known.as_ref())),
             };
             put_one(&channel, port, json).await
@@ -229,7 +258,6 @@ pub(super) fn word(outcome: proto::Outcome) -> String {
 }
 
 pub(super) async fn watch<O: Remote + Shown>(channel: Channel, args: &WatchArgs, json: bool) -> Result<()> {
-    check_filter::<O>(&args.filter, None)?;
     let mut each = |statements: Vec<Statement<O>>, synced: bool| {
         for statement in &statements {
             match (json, statement) {

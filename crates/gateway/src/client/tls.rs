@@ -11,8 +11,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result};
 use hyper_util::rt::TokioIo;
+use ringside_measure::{BadValue, bad_value};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -57,15 +58,13 @@ impl Greeter {
         }
         let own = certificates("certificate", certificate, &files[1])?;
         let private = PrivateKeyDer::from_pem_slice(&files[2]);
-        let private = private.map_err(|_| anyhow!("--key: there is no key in {}", key.display()))?;
+        let wrong = |_| BadValue(format!("--key: there is no key in {}", key.display()));
+        let private = private.map_err(wrong)?;
         let mut config = ClientConfig::builder_with_provider(ring::default_provider().into())
             .with_safe_default_protocol_versions()?
             .with_root_certificates(authorities)
             .with_client_auth_cert(own, private)
-            .map_err(|error| match error {
-                rustls::Error::InconsistentKeys(_) => anyhow!("--key is not the key of --certificate"),
-                error => anyhow!("--certificate and --key: {error}"),
-            })?;
+            .map_err(wrong_keys)?;
         config.alpn_protocols = vec![b"h2".to_vec()];
         Ok(Self {
             config: Arc::new(config),
@@ -74,10 +73,17 @@ impl Greeter {
     }
 }
 
+fn wrong_keys(error: rustls::Error) -> BadValue {
+    BadValue(match error {
+        rustls::Error::InconsistentKeys(_) => "--key is not the key of --certificate".to_owned(),
+        error => format!("--certificate and --key: {error}"),
+    })
+}
+
 /// Of authorities, certificate and key.
 fn named(at: &At) -> Result<[&Path; 3]> {
     let (Some(ca), Some(certificate), Some(key)) = (&at.ca, &at.certificate, &at.tls_key) else {
-        bail!("https:// takes --ca, --certificate and --key: both sides show who they are");
+        bad_value!("https:// takes --ca, --certificate and --key: both sides show who they are");
     };
     Ok([ca, certificate, key])
 }
@@ -95,7 +101,7 @@ fn certificates(option: &str, path: &Path, pem: &[u8]) -> Result<Vec<Certificate
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
-        _ => bail!("--{option}: there is no certificate in {}", path.display()),
+        _ => bad_value!("--{option}: there is no certificate in {}", path.display()),
     }
 }
 
