@@ -22,7 +22,7 @@ pub(crate) use self::exit_status::is_about_a_value;
 use self::help::{frame_size_help, frames_help, working_set_help};
 pub(crate) use self::peer::Peer;
 use self::values::interval;
-pub(crate) use self::values::{List, count, count_in, list, list_or_none, rate, width};
+pub(crate) use self::values::{List, bytes_in, count, count_in, list, list_or_none, rate, width};
 pub(crate) use self::values::{budget, micros, period, seconds, time_in, time_or};
 use crate::live::PrometheusArgs;
 use crate::napi::NapiArgs;
@@ -233,8 +233,9 @@ pub(crate) struct TxArgs {
     #[command(flatten)]
     pub(crate) flow: FlowArgs,
     /// Bytes of a packet from the Ethernet header on, without the frame check sequence (FCS): 60 to what the MTU allows, 1514
-    /// mostly, and a frame of the UMEM holds, or with --multi-buffer several
-    #[arg(long, default_value_t = 64, value_name = "BYTES")]
+    /// mostly, and a frame of the UMEM holds, or with --multi-buffer several; such as 64 or 1.5k
+    #[arg(long, default_value_t = 64, value_name = "BYTES",
+          value_parser = bytes_in(0_u32..=u32::MAX))]
     pub(crate) size: u32,
     /// Packets per second over all queues, such as 1000, 10k or 2M, paced by intended time
     /// [default: as fast as possible]
@@ -345,8 +346,9 @@ pub(crate) struct PingArgs {
     pub(crate) run: RunArgs,
     #[command(flatten)]
     pub(crate) flow: FlowArgs,
-    /// Bytes of a packet from the Ethernet header on, without FCS [default: the smallest that holds a probe, 82 for IPv4]
-    #[arg(long, value_name = "BYTES")]
+    /// Bytes of a packet from the Ethernet header on, without FCS, such as 512 or 1.5k
+    /// [default: the smallest that holds a probe, 82 for IPv4]
+    #[arg(long, value_name = "BYTES", value_parser = bytes_in(0_u32..=u32::MAX))]
     pub(crate) size: Option<u32>,
     /// Probes per second, such as 1000 or 10k, scheduled by intended time [default: the next one
     /// when the answer is there]
@@ -426,7 +428,8 @@ pub(crate) struct PortArgs {
     /// Highest number of packets in a burst, such as 256 or 1k
     #[arg(short, long, default_value_t = 64, value_parser = count_in(0_u32..=u32::MAX))]
     pub(crate) batch: u32,
-    #[arg(long, value_name = "BYTES", help = frame_size_help())]
+    #[arg(long, value_name = "BYTES", help = frame_size_help(),
+          value_parser = bytes_in(0_u32..=u32::MAX))]
     pub(crate) frame_size: Option<u32>,
     /// Frames of any size, also across the borders of pages; a zero-copy driver wants --huge-pages with it
     #[arg(long)]
@@ -442,8 +445,9 @@ pub(crate) struct PortArgs {
     /// Slots of RX and TX ring, such as 2048 or 10k [default: to fit the frames]
     #[arg(long, value_name = "N", value_parser = count_in(0_u32..=u32::MAX))]
     pub(crate) ring: Option<u32>,
-    /// Bytes to leave free in front of packets, beyond the kernel's 256
-    #[arg(long, default_value_t = 0, value_name = "BYTES")]
+    /// Bytes to leave free in front of packets, beyond the kernel's 256, such as 64 or 1k
+    #[arg(long, default_value_t = 0, value_name = "BYTES",
+          value_parser = bytes_in(0_u32..=u32::MAX))]
     pub(crate) headroom: u32,
     /// Put frames into 2 MiB pages where there are some
     #[arg(long)]

@@ -28,8 +28,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Error;
 use crate::cycle::Deadline;
+use crate::{Error, units};
 
 mod listener;
 mod part;
@@ -101,7 +101,9 @@ impl FromStr for Class {
             })?;
         let number = |field: usize, what: &str, usual: u32| match more.get(field) {
             None => Ok(usual),
-            Some(text) => text.parse().map_err(|_| format!("{text:?} is no number of {what}")),
+            Some(text) => units::number(text)
+                .and_then(|number| u32::try_from(number).ok())
+                .ok_or_else(|| format!("{text:?} is no number of {what}; write 64, or 1.5k")),
         };
         let class = Self {
             pcp: pcp

@@ -55,16 +55,32 @@ pub fn count_in<N>(range: RangeInclusive<N>) -> impl Fn(&str) -> Result<N, Strin
 where
     N: TryFrom<u64> + PartialOrd + Display + Clone,
 {
+    number_in(range, "number from", "1000, 10k or 2M")
+}
+
+/// Returns a parser of bytes of a range, both ends included: `64`, or `1.5k`, which is 1500.
+pub fn bytes_in<N>(range: RangeInclusive<N>) -> impl Fn(&str) -> Result<N, String> + Clone
+where
+    N: TryFrom<u64> + PartialOrd + Display + Clone,
+{
+    number_in(range, "number of bytes from", "64, 1k or 1.5k (k is 1000)")
+}
+
+fn number_in<N>(
+    range: RangeInclusive<N>,
+    what: &'static str,
+    examples: &'static str,
+) -> impl Fn(&str) -> Result<N, String> + Clone
+where
+    N: TryFrom<u64> + PartialOrd + Display + Clone,
+{
     move |text| {
         number(text)
             .and_then(|number| N::try_from(number).ok())
             .filter(|number| range.contains(number))
             .ok_or_else(|| {
                 let (least, most) = (range.start(), range.end());
-                format!(
-                    "{text:?} is no number from {least} to {most}; write one such as 1000, 10k \
-                     or 2M"
-                )
+                format!("{text:?} is no {what} {least} to {most}; write one such as {examples}")
             })
     }
 }

@@ -47,6 +47,18 @@ fn takes_counts_of_a_range() {
 }
 
 #[test]
+fn takes_bytes_with_a_k_of_1000() {
+    let parse = bytes_in(60..=3000_u16);
+    for (text, expected) in [("64", 64), ("1k", 1000), ("1.5k", 1500), ("3k", 3000)] {
+        assert_eq!(parse(text), Ok(expected), "{text}");
+    }
+    for text in ["59", "3.1k", "1KiB", "1K", "1.0005k", ""] {
+        let error = parse(text).unwrap_err();
+        assert!(error.contains("no number of bytes from 60 to 3000"), "{error}");
+    }
+}
+
+#[test]
 fn takes_counts_with_and_without_a_unit() {
     for (text, expected) in [("1", 1), ("10k", 10_000), ("2.5M", 2_500_000), ("1G", 1_000_000_000)] {
         assert_eq!(count(text), Ok(expected), "{text}");

@@ -4,7 +4,8 @@ use ringside_xsk::QueueOptions;
 
 pub(super) fn frame_size_help() -> String {
     format!(
-        "Bytes of a UMEM frame: 2048 or 4096, or with --unaligned any number between [default: {}, or 4096 with \
+        "Bytes of a UMEM frame: 2048 or 4096, or with --unaligned any number between, \
+         such as 2.5k [default: {}, or 4096 with \
          zero-copy where the NIC would cut packets into pieces]",
         QueueOptions::DEFAULT_FRAME_SIZE
     )

@@ -1,4 +1,4 @@
-//! Every option with a time or a count takes units, and its help says so.
+//! Every option with a time, a count or bytes takes units, and its help says so.
 
 use std::any::TypeId;
 use std::ffi::OsString;
@@ -13,17 +13,7 @@ use crate::config::check;
 
 /// Options whose numbers are no counts, and why.
 const NO_COUNTS: [(&[&str], &str); 4] = [
-    (
-        &[
-            "frame-size",
-            "headroom",
-            "load-size",
-            "max-guest-memory",
-            "size",
-            "sizes",
-        ],
-        "bytes, of which a k may be 1000 or 1024",
-    ),
+    (&["max-guest-memory"], "MiB, a unit of its own"),
     (
         &["from-port", "load-port", "peer-port", "port", "prometheus", "to-port"],
         "UDP and TCP ports",
@@ -51,7 +41,7 @@ const NO_COUNTS: [(&[&str], &str); 4] = [
 ];
 
 /// Options whose values have times or counts among other parts, each with such a value.
-const PARTS: [(&str, &str); 9] = [
+const PARTS: [(&str, &str); 13] = [
     ("--napi-defer", "2:200us"),
     ("impair --loss", "every:10k"),
     ("impair --duplicate", "back=every:10k"),
@@ -60,6 +50,10 @@ const PARTS: [(&str, &str); 9] = [
     ("impair --rate", "there=100kpps"),
     ("talker --fault", "omit:5:1k"),
     ("sweep --knob", "batch=64,1k"),
+    ("trace --size", "0.5k"),
+    ("ping --load-size", "0.5k"),
+    ("talker --class", "5:0us:300us:1.5k:0.02k"),
+    ("listener --class", "5:0us:300us:1.5k"),
     ("tune --coalesce", "rx-usecs=50us,rx-frames=1k"),
 ];
 

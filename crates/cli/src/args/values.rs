@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use ringside_measure::precision::UntilWidth;
 use ringside_measure::units::number;
-pub(crate) use ringside_measure::units::{budget, count, count_in, seconds, time_in, time_or};
+pub(crate) use ringside_measure::units::{budget, bytes_in, count, count_in, seconds};
+pub(crate) use ringside_measure::units::{time_in, time_or};
 
 /// Numbers such as `0,2-3`.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use ringside_measure::precision::UntilWidth;
 
 use super::under::Under;
 use super::variant::{Kind, Operation};
-use crate::args::{OutputArgs, bad_value, budget, count_in, rate, time_or, width};
+use crate::args::{OutputArgs, bad_value, budget, bytes_in, count_in, rate, time_or, width};
 use crate::pin::check_online;
 use crate::run::ping::LoadArg;
 use crate::serve::RemoteArgs;
@@ -42,10 +42,10 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',', default_value = "rx,tx,fwd,ping")]
     pub(crate) operations: Vec<Operation>,
 
-    /// Bytes of a frame, from the Ethernet header on, without the frame check sequence (FCS). A ping has at least 82,
-    /// for the probe has to fit
+    /// Bytes of a frame, from the Ethernet header on, without the frame check sequence (FCS), such
+    /// as 512 or 1.5k: a ping has at least 82, for the probe has to fit
     #[arg(long, value_delimiter = ',', default_value = "64", value_name = "BYTES",
-          value_parser = clap::value_parser!(u16).range(60..=3000))]
+          value_parser = bytes_in(60_u16..=3000))]
     pub(crate) sizes: Vec<u16>,
 
     /// Only these variants [default: all]

@@ -6,7 +6,8 @@ use anyhow::Result;
 use clap::ValueEnum;
 use ringside_measure::search::{Goal, Range};
 
-use crate::args::{FlowArgs, OutputArgs, PortArgs, bad_value, count_in, rate, seconds, time_in};
+use crate::args::{FlowArgs, OutputArgs, PortArgs, bad_value, bytes_in};
+use crate::args::{count_in, rate, seconds, time_in};
 use crate::compare::LabKind;
 use crate::serve::RemoteArgs;
 
@@ -54,7 +55,8 @@ pub(crate) struct Args {
     /// Packets that may be lost, in percent, one search for all: 0 is the no-drop rate
     #[arg(long, value_delimiter = ',', default_value = "0,0.5", value_name = "PERCENT")]
     loss: Vec<f64>,
-    /// Bytes of packets from the Ethernet header on, without FCS; imix: 7 of 60, 4 of 590, 1 of 1514; rfc2544: its seven sizes
+    /// Bytes of packets from the Ethernet header on, without FCS, such as 512 or 1.5k; imix: 7 of
+    /// 60, 4 of 590, 1 of 1514; rfc2544: its seven sizes
     /// [default: 82; for --method rfc9097 1514]
     #[arg(long, value_delimiter = ',', value_name = "BYTES")]
     pub(super) sizes: Vec<Size>,
@@ -146,10 +148,9 @@ impl std::str::FromStr for Size {
         match text {
             "imix" => Ok(Self::Imix),
             "rfc2544" => Ok(Self::Rfc2544),
-            _ => text
-                .parse()
+            _ => bytes_in(0..=u32::MAX)(text)
                 .map(Self::Bytes)
-                .map_err(|_| format!("{text:?} is neither a number of bytes nor imix nor rfc2544")),
+                .map_err(|error| format!("{error}, or imix, or rfc2544")),
         }
     }
 }

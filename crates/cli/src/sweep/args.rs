@@ -9,7 +9,7 @@ use ringside_measure::schema;
 use ringside_measure::sweep::{Better, Method, Plan};
 
 use super::knob::KnobArg;
-use crate::args::{OutputArgs, budget, count_in, width};
+use crate::args::{OutputArgs, budget, bytes_in, count_in, width};
 use crate::compare::{Bench, Operation, Reading, cpu_busy};
 
 const EXAMPLES: &str = "\
@@ -42,8 +42,9 @@ pub(crate) struct Args {
     #[arg(long = "knob", required = true, value_name = "NAME=LEVEL,LEVEL")]
     pub(crate) knobs: Vec<KnobArg>,
 
-    /// Bytes of a packet, from the Ethernet header on, without FCS. A round trip has at least 82, for the probe has to fit
-    #[arg(long, default_value_t = 64, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(60..=3000))]
+    /// Bytes of a packet, from the Ethernet header on, without FCS, such as 512 or 1.5k: a round
+    /// trip has at least 82, for the probe has to fit
+    #[arg(long, default_value_t = 64, value_name = "BYTES", value_parser = bytes_in(60_u16..=3000))]
     pub(crate) size: u16,
 
     /// Successive halving instead of the whole grid: the better half goes on for twice as long, until two are left

@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 use ringside_measure::probe::HEADER_LEN;
 
-use crate::args::{OutputArgs, bad_value, count, count_in, rate, seconds, time_in};
+use crate::args::{OutputArgs, bad_value, bytes_in, count, count_in, rate, seconds, time_in};
 use crate::compare::Bench;
 
 const EXAMPLES: &str = "\
@@ -48,9 +48,9 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 1000, value_name = "PPS", value_parser = rate, conflicts_with = "session")]
     pub(super) rate: u64,
 
-    /// Bytes of a packet from the Ethernet header on, without FCS
+    /// Bytes of a packet from the Ethernet header on, without FCS, such as 512 or 1.5k
     #[arg(long, default_value_t = 128, value_name = "BYTES", conflicts_with = "session",
-          value_parser = clap::value_parser!(u16).range(82..=1514))]
+          value_parser = bytes_in(82_u16..=1514))]
     pub(super) size: u16,
 
     /// Seconds for each receiver, or a time such as 500ms or 2min

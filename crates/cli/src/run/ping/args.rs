@@ -3,7 +3,7 @@
 use clap::{Args, ValueEnum};
 use ringside_measure::schema::LoadKind;
 
-use crate::args::{count_in, rate};
+use crate::args::{bytes_in, count_in, rate};
 
 /// Probes a second where the command line gives no rate: few enough to be no load, enough for p99.9 in a few seconds.
 const PROBES: u64 = 2000;
@@ -18,8 +18,9 @@ pub(crate) struct LoadArgs {
     /// Packets of the load per second, such as 100k or 2M [default: as fast as it can]
     #[arg(long, value_name = "PPS", value_parser = rate, requires = "under_load")]
     pub(crate) load_rate: Option<u64>,
-    /// Bytes of its packets, from the Ethernet header on, without FCS
-    #[arg(long, default_value_t = 1024, value_name = "BYTES", requires = "under_load", value_parser = clap::value_parser!(u32).range(64..=9216))]
+    /// Bytes of its packets, from the Ethernet header on, without FCS, such as 512 or 1.5k
+    #[arg(long, default_value_t = 1024, value_name = "BYTES", requires = "under_load",
+          value_parser = bytes_in(64_u32..=9216))]
     pub(crate) load_size: u32,
     /// UDP port that foreign load goes to: 9, discard, where the kernel throws it away
     #[arg(long, default_value_t = 9, value_name = "PORT", requires = "under_load", value_parser = clap::value_parser!(u16).range(1..))]

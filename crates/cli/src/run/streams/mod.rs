@@ -22,8 +22,8 @@ pub(crate) struct ScheduleArgs {
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = nanos)]
     pub(crate) cycle: u64,
     /// A class: its VLAN priority (PCP), when its window begins in the cycle and how long it is, bytes of a frame with its VLAN tag
-    /// and without FCS [default: 128], packets a cycle [default: 1], which are due evenly over the window. Once for each class, or
-    /// with commas between
+    /// and without FCS, such as 512 or 1.5k [default: 128], packets a cycle [default: 1], which are
+    /// due evenly over the window. Once for each class, or with commas between
     #[arg(
         long = "class",
         value_name = "PCP:OFFSET:WINDOW[:SIZE[:COUNT]]",
