@@ -8,11 +8,11 @@ mod flow;
 mod known;
 mod links;
 mod open;
+mod spinning;
 mod start;
 mod watched;
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -35,13 +35,14 @@ use known::Known;
 pub(crate) use links::{History, is_too_long, mtu_was_changed};
 pub(crate) use open::{POLL, interface, open, open_with, patiently, poll_any, shared_umem, wait};
 pub(crate) use open::{own_connection, refuse_own_connection};
+pub(crate) use spinning::{spinning, warn as warn_of_spinning};
 pub(crate) use watched::Watched;
 
-use crate::args::{PortArgs, RunArgs, WaitArg};
+use crate::args::{PortArgs, RunArgs};
 use crate::clock::{FastClock, now_ns};
+use crate::pin;
 use crate::progress::Progress;
 use crate::stop::Stop;
-use crate::{output, pin};
 
 /// Counters that a worker updates once a burst and the main thread reads once a second.
 #[derive(Debug, Default)]
@@ -200,25 +201,6 @@ impl Ran {
     }
 }
 
-/// Says so where more threads spin than there are CPUs: each is kept waiting for milliseconds at a
-/// time.
-fn warn_of_spinning(args: &PortArgs, threads: usize) -> Result<()> {
-    if args.wait == WaitArg::Poll {
-        return Ok(());
-    }
-    let allowed = pin::allowed()?;
-    let cpus = match &args.cpus {
-        Some(chosen) => chosen.0.iter().collect::<BTreeSet<_>>().len(),
-        None => allowed.len(),
-    };
-    if threads > cpus {
-        output::note(format_args!(
-            "{threads} threads spin on {cpus} CPU(s) and keep each other waiting: use --wait poll, or fewer --queues"
-        ));
-    }
-    Ok(())
-}
-
 /// Runs `body` on a thread of its own for each of `lanes`, until time, count or a signal ends it.
 ///
 /// An error of one ends all, and so does the end of an interface that is `watched`. It is the
@@ -231,7 +213,7 @@ pub(crate) fn run<L: Send>(
     stop: &Stop,
     body: impl Fn(L, Worker<'_>) -> Result<()> + Sync,
 ) -> Result<Ran> {
-    warn_of_spinning(args, lanes.len())?;
+    spinning::warn(args, spinning(args, lanes.len()), watched.spinning_beside)?;
     let live: Vec<Live> = lanes.iter().map(|_| Live::default()).collect();
     let budget = run.count.map(AtomicU64::new);
     let mut links = Links::watch(&watched.interfaces)?;

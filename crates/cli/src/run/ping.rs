@@ -131,7 +131,8 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
     }
     let offer = Offer::start("ping", &[&port], web)?;
     pinger.teller = Some(offer.teller());
-    let watched = Watched::ports([&port]);
+    let beside = far.as_ref().map_or(0, serve::Far::spinning_here);
+    let watched = Watched::ports([&port]).beside(beside);
     let queues: Vec<&mut Queue> = port.queues_mut().collect();
     let wait = session::wait(&args.port);
     // One thread does it all: the answers may come in on any queue.

@@ -7,7 +7,10 @@ use anyhow::{Context as _, Result, bail};
 use ringside_netlab::End;
 
 /// Ends with this value.
-pub(super) struct Echo(Child);
+pub(super) struct Echo {
+    process: Child,
+    threads: u32,
+}
 
 impl Echo {
     pub(super) fn start(end: &End) -> Result<Self> {
@@ -18,8 +21,12 @@ impl Echo {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
-        let mut echo = Self(command.spawn().context("starting `ringside echo` on the test bed")?);
-        let errors = BufReader::new(echo.0.stderr.take().context("its standard error")?);
+        let process = command.spawn().context("starting `ringside echo` on the test bed")?;
+        let mut echo = Self {
+            process,
+            threads: end.run(|| end.interface.rx_queues())?,
+        };
+        let errors = BufReader::new(echo.process.stderr.take().context("its standard error")?);
         let mut said = String::new();
         for line in errors.lines() {
             let line = line?;
@@ -34,14 +41,19 @@ impl Echo {
 
 impl Echo {
     pub(super) fn pid(&self) -> u32 {
-        self.0.id()
+        self.process.id()
+    }
+
+    /// Returns the number of its threads, which spin: one for each queue.
+    pub(super) fn threads(&self) -> u32 {
+        self.threads
     }
 }
 
 impl Drop for Echo {
     fn drop(&mut self) {
         // Ours, and not waited for before.
-        _ = self.0.kill();
-        _ = self.0.wait();
+        _ = self.process.kill();
+        _ = self.process.wait();
     }
 }

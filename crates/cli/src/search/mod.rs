@@ -50,12 +50,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     args.port.interface = lab.a.interface.name().to_owned();
     args.flow.to = Some(Peer::Ip(lab.b.ipv4.into()));
     let echo = Echo::start(&lab.b)?;
-    lab.a.run(|| search(&args, Some(echo.pid()), &stop))
+    lab.a.run(|| search(&args, Some(&echo), &stop))
 }
 
 /// `echo`: the process at the other end, if it is on this host.
-fn search(args: &Args, echo: Option<u32>, stop: &Stop) -> Result<()> {
+fn search(args: &Args, echo: Option<&Echo>, stop: &Stop) -> Result<()> {
     let mut path = Path::open(args, stop)?;
+    // This thread spins, whatever --wait says.
+    let beside = echo.map_or_else(|| path.spinning_here(), Echo::threads);
+    session::warn_of_spinning(&args.port, 1, beside)?;
     let (mixes, raised) = args.mixes(path.smallest());
     if raised {
         output::note(format_args!(
@@ -73,7 +76,7 @@ fn search(args: &Args, echo: Option<u32>, stop: &Stop) -> Result<()> {
         bar: bar(),
         trials: 0,
         trial_ns: 0,
-        repeats: Repeats::watch(echo),
+        repeats: Repeats::watch(echo.map(Echo::pid)),
     };
     // All trials are this thread's.
     pin::thread(&args.port, 0)?;

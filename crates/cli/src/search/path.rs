@@ -190,6 +190,11 @@ impl Path {
         }
     }
 
+    /// Returns how many threads of the server spin on this machine.
+    pub(super) fn spinning_here(&self) -> u32 {
+        self.server.as_ref().map_or(0, |server| server.end.spinning_here())
+    }
+
     /// Ends the session with the server; what it told.
     pub(super) fn finish(&mut self) -> Option<FarEnd> {
         Some(self.server.take()?.end.finish(self.sent))

@@ -34,6 +34,11 @@ pub(super) fn own() -> ClockFacts {
     }
 }
 
+/// Returns whether an end with these clocks is on this machine.
+pub(super) fn is_here(far: &ClockFacts) -> bool {
+    !far.identity.is_empty() && identity().is_ok_and(|own| own == far.identity)
+}
+
 impl Clocks {
     /// Compares the clocks now.
     ///

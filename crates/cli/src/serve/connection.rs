@@ -26,7 +26,7 @@ use super::{clocks, tls, udp};
 use crate::clock::now_ns;
 use crate::left::Left;
 use crate::output::note;
-use crate::session::nanos;
+use crate::session::{self, nanos};
 use crate::system;
 use crate::trace::Recording;
 
@@ -439,6 +439,7 @@ impl<'a> Connection<'a> {
             most_ns: u64::MAX,
             most_pps: None,
             clock: clocks::own(),
+            spinning_threads: 0,
             far: self.far_end(FarVia::AfXdp, end.record.clone()),
             guests: None,
             guest: None,
@@ -539,6 +540,10 @@ impl<'a> Connection<'a> {
             most_ns,
             most_pps: args.max_rate,
             clock: clocks::own(),
+            spinning_threads: match via {
+                FarVia::AfXdp => session::spinning(&args.port, site.threads() - 1),
+                FarVia::Udp => 0,
+            },
             far: far.clone(),
             guests: None,
             guest: None,

@@ -21,6 +21,7 @@ fn ready() -> Ready {
         most_ns: 1,
         most_pps: None,
         clock: ClockFacts::default(),
+        spinning_threads: 0,
         far: FarEnd {
             tool_version: "1".to_owned(),
             via: "udp".to_owned(),

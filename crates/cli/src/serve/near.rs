@@ -9,7 +9,7 @@ use ringside_measure::schema::{self, FarEnd};
 use ringside_wire::flow::UdpFlow;
 use ringside_xsk::{Mode, Path};
 
-use super::{Clocks, Far, OneWay, RemoteArgs};
+use super::{Clocks, Far, OneWay, RemoteArgs, clocks};
 use crate::args::{PingArgs, RunArgs};
 use crate::output::{mode_name, note};
 use crate::session::nanos;
@@ -71,6 +71,14 @@ impl Far {
             "  far end: Linux {}, {how}, UDP port {}, authenticated by {}",
             far.system.kernel_release, self.ready.port, far.authenticated_by
         )
+    }
+
+    /// Returns how many threads of the far end spin on this machine: none if it is another one.
+    pub(crate) fn spinning_here(&self) -> u32 {
+        match clocks::is_here(&self.ready.clock) {
+            true => self.ready.spinning_threads,
+            false => 0,
+        }
     }
 
     /// No longer than the far end takes part.

@@ -5,9 +5,12 @@ use ringside_xsk::Port;
 
 use crate::progress::Progress;
 
-/// The interfaces of a run, and the queues that may leave a NIC without a frame.
+/// The interfaces of a run, the queues that may leave a NIC without a frame, and what shares the
+/// CPUs.
 pub(crate) struct Watched {
     pub(super) interfaces: Vec<Interface>,
+    /// Threads of the other end that spin on this machine.
+    pub(super) spinning_beside: u32,
     pub(super) nics: NicFrames,
 }
 
@@ -16,6 +19,7 @@ impl Watched {
     pub(crate) fn ports<'p>(ports: impl IntoIterator<Item = &'p Port>) -> Self {
         let mut watched = Self {
             interfaces: Vec::new(),
+            spinning_beside: 0,
             nics: NicFrames::default(),
         };
         for port in ports {
@@ -33,7 +37,16 @@ impl Watched {
     pub(crate) fn link(interface: &Interface) -> Self {
         Self {
             interfaces: vec![interface.clone()],
+            spinning_beside: 0,
             nics: NicFrames::default(),
+        }
+    }
+
+    /// Notes threads of the other end that spin on this machine.
+    pub(crate) fn beside(self, spinning_beside: u32) -> Self {
+        Self {
+            spinning_beside,
+            ..self
         }
     }
 }

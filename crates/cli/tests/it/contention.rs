@@ -202,3 +202,34 @@ fn more_spinning_threads_than_cpus_are_warned_of() {
         assert_eq!(done.err.contains(warning), warns, "{options}: {done:#?}");
     }
 }
+
+/// The server has a thread for each queue, and the ping one for all.
+#[test]
+fn spinning_threads_of_a_server_on_this_machine_are_counted() {
+    if !is_root() {
+        return;
+    }
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let lab = lab("valid-sum", cpus.try_into().unwrap());
+    let warning = format!(
+        "{} threads spin on {cpus} CPU(s) of this machine, {cpus} of them",
+        cpus + 1
+    );
+    for (options, warns) in [("--wait spin", true), ("--wait poll", false)] {
+        let server = start(&lab.b, &format!("serve {{}} --insecure {options}"));
+        server.wait_for("on TCP port");
+        let lines = [
+            format!("ping {} --wait spin -t 200ms", lab.b.ipv4),
+            format!(
+                "search {} --quick --trial 50ms --first-trial 20ms --sum 100ms --to-rate 2000 \
+                 --exceed 90 --even-if-unstable --loss 50 --no-latency",
+                lab.b.ipv4
+            ),
+        ];
+        for line in lines {
+            let done = run(&lab.a, &line);
+            assert_eq!(done.err.contains(&warning), warns, "{line}, {options}: {done:#?}");
+        }
+        server.interrupt().good();
+    }
+}

@@ -281,6 +281,9 @@ pub struct Ready {
     pub most_pps: Option<u64>,
     /// Its clocks.
     pub clock: ClockFacts,
+    /// Threads that spin there during the session.
+    #[serde(default)]
+    pub spinning_threads: u32,
     /// What it is there, and the modes obtained.
     pub far: FarEnd,
     /// What guests of a lab it may start, told with every [`Work::Errand`]; `None`: none.

@@ -52,6 +52,7 @@ fn ready() -> Ready {
         most_ns: 1,
         most_pps: None,
         clock: ClockFacts::default(),
+        spinning_threads: 2,
         far: far(),
         guests: None,
         guest: None,
