@@ -4,7 +4,7 @@ mod state;
 mod text;
 
 use anyhow::{Context as _, Result};
-use ringside_nic::Interface;
+use ringside_nic::{DeviceCapabilities, Interface, XdpFeatures};
 use ringside_xsk::Capabilities;
 use serde::Serialize;
 
@@ -14,6 +14,7 @@ pub(crate) use state::{Attached, Holder, State};
 const EXAMPLES: &str = "\
 Examples:
   ringside caps eth0                           before anything else: does it have native XDP, zero-copy, timestamps?
+  ringside caps eth0 -v                        each feature, queue and NAPI instance
   ringside caps eth0 --json                    the same for programs
   ringside caps eth0 --json | jq .kernel.multi_buffer.available
 
@@ -26,6 +27,9 @@ on sockets of its own. Root sees everything; without, what cannot be tried is un
 pub(crate) struct Args {
     /// Network interface; it may be down
     interface: String,
+    /// Print each feature of the driver and of the kernel, each queue and each NAPI instance
+    #[arg(short, long)]
+    verbose: bool,
     /// Print JSON (schema ringside.caps/1) to standard output
     #[arg(long)]
     json: bool,
@@ -56,7 +60,31 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.json {
         let json = serde_json::to_string_pretty(&report).context("writing the capabilities as JSON")?;
         output::print(&(json + "\n"))
-    } else {
+    } else if args.verbose {
         output::print(&format!("{}\n\n{}\n", report.capabilities, report.state))
+    } else {
+        output::print(&text::brief(&report.capabilities, &report.state)?)
     }
+}
+
+/// Returns how a driver passes packets to AF_XDP.
+pub(crate) fn modes(device: &DeviceCapabilities) -> &'static str {
+    let native = XdpFeatures::BASIC | XdpFeatures::REDIRECT;
+    match device.xdp_features {
+        None => "modes not told (Linux 6.3 does)",
+        Some(set) if set.contains(XdpFeatures::XSK_ZEROCOPY) => "native XDP and zero-copy",
+        Some(set) if set.contains(native) => "native XDP, no zero-copy",
+        Some(_) => "generic XDP only",
+    }
+}
+
+/// Returns what a driver offers of packets beside their bytes.
+pub(crate) fn metadata(device: &DeviceCapabilities) -> String {
+    let rx = device.rx_metadata.map(|set| set.to_string());
+    let tx = device.xsk_features.map(|set| set.to_string());
+    format!(
+        "of received packets {}, of sent ones {}",
+        rx.as_deref().unwrap_or("not told"),
+        tx.as_deref().unwrap_or("not told")
+    )
 }

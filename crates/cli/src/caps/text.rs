@@ -1,18 +1,83 @@
 //! How an interface is set, for people.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use ringside_nic::{Channels, Qdisc, QueueDetail, QueueKind, Threaded};
+use ringside_xsk::{Capabilities, KernelCapabilities};
 
 use super::state::{Attached, NapiState, State};
 
 /// Width of what is asked.
 const WHAT: usize = 16;
 
-impl fmt::Display for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "The interface {} now", self.interface)?;
-        let mut line = |what: &str, text: &str| write!(f, "\n  {what:<WHAT$}{text}");
+/// Returns the answer in one screen: modes, how the interface is set, and what is missing.
+pub(super) fn brief(capabilities: &Capabilities, state: &State) -> Result<String, fmt::Error> {
+    let device = &capabilities.device;
+    let driver = capabilities.driver.as_ref();
+    let driver = driver.map_or("no driver".to_owned(), |driver| format!("driver {driver}"));
+    let mut text = format!("{}: {driver}, {}", state.interface, super::modes(device));
+    let mut line = |what: &str, words: &str| write!(text, "\n  {what:<WHAT$}{words}");
+    state.settings(&mut line)?;
+    line("queues", &queues(state.queues.as_deref()))?;
+    line("metadata", &super::metadata(device))?;
+    kernel(&capabilities.kernel, &mut line)?;
+    text.push_str("\nEach feature, queue and NAPI instance: -v\n");
+    Ok(text)
+}
+
+/// Writes what of AF_XDP the kernel has, lacks, and does not let this user try.
+fn kernel<F>(kernel: &KernelCapabilities, line: &mut F) -> fmt::Result
+where
+    F: FnMut(&str, &str) -> fmt::Result,
+{
+    let which = |known: Option<bool>| {
+        kernel
+            .features()
+            .filter(move |feature| feature.support.known() == known)
+    };
+    let (there, all) = (which(Some(true)).count(), kernel.features().count());
+    line(
+        "kernel",
+        &format!("Linux {}: {there} of {all} features of AF_XDP", kernel.release),
+    )?;
+    for feature in which(Some(false)) {
+        line("missing", &format!("{} (Linux {})", feature.what, feature.since))?;
+    }
+    let reasons = which(None).filter_map(|feature| feature.support.reason());
+    let mut reasons: Vec<&str> = reasons.collect();
+    reasons.sort_unstable();
+    reasons.dedup();
+    match which(None).count() {
+        0 => Ok(()),
+        number => line("unknown", &format!("{number} features: {}", reasons.join("; "))),
+    }
+}
+
+/// Counts queues, and names those that an AF_XDP socket is bound to.
+fn queues(queues: Option<&[QueueDetail]>) -> String {
+    let Some(queues) = queues else {
+        return "unknown (Linux 6.8 tells)".to_owned();
+    };
+    if queues.is_empty() {
+        return "none are active".to_owned();
+    }
+    let of = |kind| queues.iter().filter(move |queue| queue.kind == kind);
+    let bound: Vec<String> = of(QueueKind::Rx)
+        .filter(|queue| queue.xsk == Some(true))
+        .map(|queue| queue.id.to_string())
+        .collect();
+    let sockets = match (bound.is_empty(), queues.iter().all(|queue| queue.xsk.is_none())) {
+        (_, true) => "AF_XDP sockets not told (Linux 6.15 does)".to_owned(),
+        (true, _) => "no AF_XDP socket".to_owned(),
+        (false, _) => format!("an AF_XDP socket is bound to RX queue {}", bound.join(", ")),
+    };
+    let (rx, tx) = (of(QueueKind::Rx).count(), of(QueueKind::Tx).count());
+    format!("{rx} RX, {tx} TX; {sockets}")
+}
+
+impl State {
+    /// Writes a line for each setting of the interface as a whole.
+    fn settings(&self, line: &mut impl FnMut(&str, &str) -> fmt::Result) -> fmt::Result {
         let link = match (self.up, self.carrier) {
             (false, _) => "down",
             (true, false) => "up, but without a carrier",
@@ -29,7 +94,15 @@ impl fmt::Display for State {
         });
         line("rings", rings.as_deref().unwrap_or("none that can be set"))?;
         let program = self.xdp_program.as_ref().map(program);
-        line("XDP program", program.as_deref().unwrap_or("none"))?;
+        line("XDP program", program.as_deref().unwrap_or("none"))
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "The interface {} now", self.interface)?;
+        let mut line = |what: &str, text: &str| write!(f, "\n  {what:<WHAT$}{text}");
+        self.settings(&mut line)?;
         line("qdiscs", &qdiscs(&self.qdiscs))?;
         match &self.queues {
             None => line("queues", "unknown (Linux 6.8 tells)")?,

@@ -14,12 +14,14 @@ const EXAMPLES: &str = "\
 Examples:
   ringside doctor                              does AF_XDP work here? Tried on a veth pair of ours
   ringside doctor eth0                         and facts about eth0; nothing is bound to it
+  ringside doctor eth0 -v                      all facts, and why each note matters
   ringside doctor eth0 --live                  and bind each of its queues in each mode
   ringside doctor eth0 --live --peer 192.0.2.7  and see packets come back, by echo or by ICMP
   ringside doctor eth0 --flow 192.0.2.7:4000-192.0.2.1:4789  which queue does this flow come to?
   ringside doctor eth0 --json | jq .findings
 
-Each finding says what, why it matters, and the command that mends it. Exit status: 0 if there is
+Errors and warnings say what, why it matters, and the command that mends it; so do notes with
+-v. Exit status: 0 if there is
 nothing above a note, 3 with a warning, 4 with an error; 1 if the examination itself could not be
 made, 2 for a wrong command line.
 
@@ -58,6 +60,10 @@ pub(crate) struct Args {
     /// Leave out the test on a veth pair
     #[arg(long)]
     pub(super) no_veth: bool,
+    /// Print all findings, also those that are fine, and for notes why they matter and what mends
+    /// them
+    #[arg(short, long)]
+    pub(super) verbose: bool,
     /// Print JSON (schema ringside.doctor/1) to standard output
     #[arg(long)]
     pub(super) json: bool,

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::output;
+
 /// How bad it is. The worst of a report decides about the exit status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -119,6 +121,25 @@ impl<'a> Findings<'a> {
 }
 
 impl Finding {
+    /// Writes what was found, and with `details` why it matters and what mends it.
+    pub(super) fn write(&self, text: &mut String, details: bool) {
+        const WIDTH: usize = 8;
+        // Lines behind the first are indented as far as it is.
+        let indent = " ".repeat(WIDTH + 2);
+        let what = output::wrapped(&self.what, &indent);
+        text.push_str(&format!("  {:<WIDTH$}{}", self.severity.name(), what.trim_start()));
+        if !details {
+            return;
+        }
+        if !self.why.is_empty() {
+            text.push_str(&output::wrapped(&self.why, &format!("{indent}  ")));
+        }
+        if let Some(mend) = &self.mend {
+            // Whole, to be copied.
+            text.push_str(&format!("{indent}  → {mend}\n"));
+        }
+    }
+
     pub(super) fn mend(&mut self, command: impl Into<String>) {
         self.mend = Some(command.into());
     }

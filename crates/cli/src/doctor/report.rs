@@ -52,7 +52,7 @@ impl Report {
         };
         let printed = match args.json {
             true => output::print(&json()?),
-            false => output::print(&self.text()),
+            false => output::print(&self.text(args.verbose)),
         };
         if let Some(path) = &args.json_file {
             crate::files::write(path, json()?).with_context(|| format!("writing the result to {}", path.display()))?;
@@ -60,41 +60,56 @@ impl Report {
         printed
     }
 
-    fn text(&self) -> String {
-        const WIDTH: usize = 8;
-        let mut text = String::new();
-        let mut about = None;
-        for finding in &self.findings {
-            if about != Some(finding.about) {
-                about = Some(finding.about);
-                text.push_str(if text.is_empty() { "" } else { "\n" });
-                text.push_str(&self.title(finding.about));
-                text.push('\n');
-            }
-            // Lines behind the first are indented as far as it is.
-            let indent = " ".repeat(WIDTH + 2);
-            let what = output::wrapped(&finding.what, &indent);
-            let label = match finding.severity {
-                Severity::Ok => "ok",
-                other => other.name(),
-            };
-            text.push_str(&format!("  {label:<WIDTH$}{}", what.trim_start()));
-            if !finding.why.is_empty() {
-                text.push_str(&output::wrapped(&finding.why, &format!("{indent}  ")));
-            }
-            if let Some(mend) = &finding.mend {
-                // Whole, to be copied.
-                text.push_str(&format!("{indent}  → {mend}\n"));
-            }
+    /// Returns the verdict, and below it all findings, or one screen of them.
+    fn text(&self, verbose: bool) -> String {
+        let mut text = format!("{}\n", self.verdict());
+        match verbose {
+            true => self.all_findings(&mut text),
+            false => self.main_findings(&mut text),
         }
         if !self.not_tested.is_empty() {
-            text.push_str("\nNot tested\n");
+            text.push_str(if verbose { "\nNot tested\n" } else { "Not tested\n" });
             for what in &self.not_tested {
                 text.push_str(&output::wrapped(what, "  "));
             }
         }
-        text.push_str(&format!("\n{}\n", self.verdict()));
+        if !verbose {
+            text.push_str("All findings, and what notes mean: -v\n");
+        }
         text
+    }
+
+    /// Writes all findings by what they are about.
+    fn all_findings(&self, text: &mut String) {
+        let mut about = None;
+        for finding in &self.findings {
+            if about != Some(finding.about) {
+                about = Some(finding.about);
+                text.push_str(&format!("\n{}\n", self.title(finding.about)));
+            }
+            finding.write(text, true);
+        }
+    }
+
+    /// Writes errors and warnings, what was tried, and a line for each note.
+    fn main_findings(&self, text: &mut String) {
+        let findings = || self.findings.iter();
+        let of = |severity| findings().filter(move |finding| finding.severity == severity);
+        let mut title = |title: &str, findings: Vec<&Finding>| {
+            if !findings.is_empty() {
+                text.push_str(&format!("{title}\n"));
+            }
+            findings
+                .iter()
+                .for_each(|finding| finding.write(text, finding.severity > Severity::Note));
+        };
+        title("Errors", of(Severity::Error).collect());
+        title("Warnings", of(Severity::Warning).collect());
+        for tried in [About::Veth, About::Live] {
+            let fine = of(Severity::Ok).filter(|finding| finding.about == tried);
+            title(&self.title(tried), fine.collect());
+        }
+        title("Notes", of(Severity::Note).collect());
     }
 
     fn title(&self, about: About) -> String {

@@ -216,7 +216,7 @@ fn caps_tell_what_can_be_asked_for() {
         return;
     }
     let lab = lab("askcaps", 1);
-    let text = run(&lab.a, "caps {}").good().out;
+    let text = run(&lab.a, "caps {} -v").good().out;
     for words in [
         "TX metadata: launch time",
         "qdiscs",

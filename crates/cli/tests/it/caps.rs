@@ -28,7 +28,7 @@ fn a_veth() {
     }
     let lab = lab("capsveth", 2);
     let before = settings(&lab.a);
-    let text = run(&lab.a, "caps {}").good().out;
+    let text = run(&lab.a, "caps {} -v").good().out;
     assert_eq!(line(&text, "The device veth-a, driver veth"), "told since");
     assert_eq!(line(&text, "native XDP: drop, pass, send back"), "yes Linux 6.3");
     assert_eq!(line(&text, "AF_XDP with zero-copy"), "no Linux 6.3");
@@ -107,7 +107,7 @@ fn an_interface_in_use() {
     }
     let lab = lab("capsused", 2);
     let receiver = start_receiver(&lab.a, "rx {} -q 1");
-    let (text, json) = (run(&lab.a, "caps {}").good().out, json(&lab.a, "caps {} --json"));
+    let (text, json) = (run(&lab.a, "caps {} -v").good().out, json(&lab.a, "caps {} --json"));
     let id = lab.a.state().unwrap().xdp.expect("attached").prog_id;
     let pid = receiver.pid();
     let told = format!("ringside_xsk (id {id}), attached native, held by process {pid} (ringside)");
@@ -142,7 +142,7 @@ fn loopback() {
         return;
     }
     let lab = lab("capslo", 1);
-    let text = run(&lab.a, "caps lo").good().out;
+    let text = run(&lab.a, "caps lo -v").good().out;
     assert_eq!(line(&text, "The device lo, no driver"), "told since");
     assert_eq!(line(&text, "native XDP: drop, pass, send back"), "no Linux 6.3");
     assert_eq!(line(&text, "channels"), "none that can be set");
@@ -162,13 +162,13 @@ fn an_interface_that_is_down_or_not_there() {
     }
     let lab = lab_with(VethConfig::tagged("capsdown"));
     lab.a.set_up(false).unwrap();
-    let text = run(&lab.a, "caps {}").good().out;
+    let text = run(&lab.a, "caps {} -v").good().out;
     assert_eq!(line(&text, "link"), "down, MTU 1500");
     assert_eq!(line(&text, "queues"), "none are active");
     assert_eq!(line(&text, "native XDP: drop, pass, send back"), "yes Linux 6.3");
     assert!(!lab.a.state().unwrap().admin_up, "left down");
     assert_eq!(
-        line(&run(&lab.b, "caps {}").good().out, "link"),
+        line(&run(&lab.b, "caps {} -v").good().out, "link"),
         "up, but without a carrier, MTU 1500"
     );
 
@@ -200,7 +200,7 @@ fn without_privilege() {
         setpriv.args(common::words(&lab.a, arguments));
         Running::new(setpriv).end().good().out
     };
-    let text = as_nobody("caps {}");
+    let text = as_nobody("caps {} -v");
     assert_eq!(line(&text, "native XDP: drop, pass, send back"), "yes Linux 6.3");
     assert_eq!(line(&text, "AF_XDP sockets"), "unknown Linux 4.18");
     assert!(

@@ -330,7 +330,7 @@ fn check_screen(end: &End, line: &str, answer: &str, detail: &str) {
     assert_eq!(done.out.lines().last(), Some(details), "{line}: {}", done.out);
     assert!(done.out.contains(answer), "{line}: no {answer:?} in {}", done.out);
     assert!(!done.out.contains(detail), "{line}: {detail:?} in {}", done.out);
-    let all = run(end, &format!("{line} -v")).good().out;
+    let all = run(end, &format!("{line} -v")).out;
     assert!(all.contains(detail), "{line} -v: no {detail:?} in {all}");
     assert!(!all.contains(details), "{line} -v: {all}");
 }
@@ -409,6 +409,65 @@ fn labs_print_medians_and_tails() {
         " x idle ",
         "Times in µs, from the time at",
     );
+}
+
+/// Runs a command that looks at an interface. Asserts that its text is one screen with this
+/// beginning, and that `-v` has the rest.
+fn check_look(end: &End, line: &str, answer: &str, detail: &str) {
+    let brief = run(end, line).out;
+    // A busy machine adds warnings, which are above what was tried.
+    let (before, after) = brief.split_once("Warnings\n").unwrap_or(("", &brief));
+    let after = after.find("Tried on").map_or(after, |at| &after[at..]);
+    assert!(before.lines().count() + after.lines().count() <= 24, "{line}: {brief}");
+    for text in brief.lines() {
+        assert!(text.chars().count() <= 100, "{line}: {text:?} is too wide: {brief}");
+    }
+    let first = brief.lines().next().unwrap_or_default();
+    assert!(first.contains(answer), "{line}: {answer:?} is not first: {brief}");
+    assert!(brief.contains("-v\n"), "{line}: {brief}");
+    assert!(!brief.contains(detail), "{line}: {brief}");
+    let all = run(end, &format!("{line} -v")).good().out;
+    assert!(all.contains(detail), "{line} -v: {detail:?} is not in {all}");
+}
+
+#[test]
+fn caps_print_modes_and_settings_on_a_screen() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("screen-caps", 2);
+    let detail = "native XDP: drop, pass, send back";
+    let answer = "veth-a: driver veth, native XDP, no zero-copy";
+    check_look(&lab.a, "caps {}", answer, detail);
+    check_look(&lab.a, "caps lo", "lo: no driver, generic XDP only", detail);
+    let receiver = start_receiver(&lab.a, "rx {} -q 1");
+    let text = run(&lab.a, "caps {}").good().out;
+    receiver.interrupt();
+    for part in [
+        "2 RX, 2 TX; an AF_XDP socket is bound to RX queue 1",
+        "ringside_xsk (id ",
+        "up, MTU 1500",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+}
+
+#[test]
+fn doctor_prints_the_verdict_and_what_was_tried_on_a_screen() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("screen-doctor", 2);
+    for line in ["doctor", "doctor {}"] {
+        check_look(&lab.a, line, "AF_XDP works here", "This process\n");
+        let text = run(&lab.a, line).out;
+        assert!(text.contains("native copy: queues 0-1 bound"), "{text}");
+    }
+    lab.a.set_up(false).unwrap();
+    let done = run(&lab.a, "doctor {} --no-veth");
+    // An error has its command also without -v.
+    let mend = "  error   veth-a is down\n            no socket can be bound to it\n            → ip";
+    assert!(done.out.contains(mend), "{done:#?}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use ringside_xsk::{KernelCapabilities, Support};
 
 use super::super::facts::{Brief, Nic};
 use super::super::finding::Findings;
-use crate::caps::Holder;
+use crate::caps::{self, Holder};
 
 /// Ethernet header and two VLAN tags.
 const HEADERS: u32 = 22;
@@ -26,12 +26,7 @@ pub(super) fn judge(nic: &Nic, kernel: &KernelCapabilities, findings: &mut Findi
 /// A line each: all that is known without looking closer.
 pub(super) fn judge_all(interfaces: &[Brief], findings: &mut Findings<'_>) {
     for one in interfaces {
-        let modes = match one.device.xdp_features {
-            None => "modes not told (Linux 6.3 does)",
-            Some(set) if set.contains(XdpFeatures::XSK_ZEROCOPY) => "native XDP and zero-copy",
-            Some(set) if set.contains(XdpFeatures::BASIC | XdpFeatures::REDIRECT) => "native XDP, no zero-copy",
-            Some(_) => "generic XDP only",
-        };
+        let modes = caps::modes(&one.device);
         let driver = one.driver.as_deref().unwrap_or("none");
         findings.ok(
             "interfaces",
@@ -289,15 +284,9 @@ fn offloads(nic: &Nic, findings: &mut Findings<'_>) {
 }
 
 fn metadata(nic: &Nic, findings: &mut Findings<'_>) {
-    let rx = nic.device.rx_metadata.map(|set| set.to_string());
-    let tx = nic.device.xsk_features.map(|set| set.to_string());
     findings.ok(
         "interface.metadata",
-        format!(
-            "metadata that the driver offers: of received packets {}, of sent ones {}",
-            rx.as_deref().unwrap_or("not told"),
-            tx.as_deref().unwrap_or("not told")
-        ),
+        format!("metadata that the driver offers: {}", caps::metadata(&nic.device)),
     );
 }
 

@@ -12,7 +12,7 @@ pub(super) fn doctor_tells_what_6_1_has(hosts: &Hosts) {
     let line = "doctor eth0 --live --deadline 120 --probes 20 --peer 10.9.0.2";
     let done = hosts.ringside(&format!("{line} --json"));
     let json = done.json();
-    eprintln!("{}", end(line, hosts.start(&format!("{RINGSIDE} {line}"))).out);
+    eprintln!("{}", end(line, hosts.start(&format!("{RINGSIDE} {line} -v"))).out);
 
     let features = json["facts"]["kernel"].as_object().expect("the kernel's features");
     let mut known = 0;
