@@ -56,3 +56,7 @@ impl Start {
         at_ns
     }
 }
+
+#[cfg(test)]
+#[path = "start_tests.rs"]
+mod tests;
