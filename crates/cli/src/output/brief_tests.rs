@@ -214,7 +214,7 @@ fn shows_what_went_wrong_with_the_link_the_nic_and_xdp() {
         packets: 7,
     }]);
     let mut queue = queue();
-    queue.rx_starved = 5;
+    (queue.rx_starved, queue.received_packets) = (5, 1);
     let statistics = queue.xdp_statistics.as_mut().unwrap();
     (statistics.rx_fill_ring_empty_descs, statistics.rx_ring_full) = (1, 1);
     result.queues = vec![queue];
@@ -228,18 +228,40 @@ fn shows_what_went_wrong_with_the_link_the_nic_and_xdp() {
     ] {
         assert!(shown.contains(line), "{line:?} is not in {shown}");
     }
-    let mut sender = sent(Operation::Tx);
-    sender.queues = result.queues;
-    sender.queues[0].rx_starved = 0;
-    let shown = render(&[Mode::ZeroCopy], sender);
-    assert!(
-        !shown.contains("rx_fill_ring_empty"),
-        "a sender receives nothing: {shown}"
-    );
     let shown = render(&[Mode::ZeroCopy], sent(Operation::Rx));
     for label in ["link ", "XDP ", "host ", "advice "] {
         assert!(!shown.lines().any(|line| line.starts_with(label)), "{label} in {shown}");
     }
+}
+
+#[test]
+fn advises_frames_for_queues_that_receive_only() {
+    let queue = |interface: &str, rx_fill_ring_empty_descs, xdp_verdicts| QueueCounters {
+        interface: interface.to_owned(),
+        xdp_statistics: Some(XdpStatistics {
+            rx_fill_ring_empty_descs,
+            ..XdpStatistics::default()
+        }),
+        xdp_verdicts,
+        ..queue()
+    };
+    let advises = |operation, queues| {
+        let mut result = sent(operation);
+        result.queues = queues;
+        render(&[Mode::ZeroCopy], result).contains("\nadvice         rx_fill_ring_empty: ")
+    };
+    let verdicts = Some(XdpVerdicts::default());
+    // The second interface of `fwd --out` has no XDP program.
+    assert!(!advises(
+        Operation::Fwd,
+        vec![queue("in", 0, verdicts), queue("out", 7, None)]
+    ));
+    assert!(advises(
+        Operation::Fwd,
+        vec![queue("in", 7, verdicts), queue("out", 0, None)]
+    ));
+    assert!(!advises(Operation::Tx, vec![queue("eth0", 7, None)]));
+    assert!(advises(Operation::Rx, vec![queue("eth0", 7, verdicts)]));
 }
 
 /// A far end to which 98 of 100 packets came.

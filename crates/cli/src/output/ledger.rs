@@ -1,7 +1,8 @@
 //! Where the packets of a run went, for people.
 
 use ringside_measure::counters::Ledger;
-use ringside_measure::schema::{LinkEvent, Operation, RunResult, XdpStatistics, XdpVerdicts};
+use ringside_measure::schema::{LinkEvent, Operation, QueueCounters, RunResult};
+use ringside_measure::schema::{XdpStatistics, XdpVerdicts};
 
 use super::{Lines, packets};
 
@@ -124,13 +125,18 @@ fn ends(result: &RunResult) -> (&'static str, &'static str) {
 }
 
 fn advice(out: &mut Lines, result: &RunResult) {
+    // A queue that only sends has no XDP program. A NIC with zero-copy has all frames that such a
+    // queue keeps for the host, and looks for more.
+    let receives = |queue: &&QueueCounters| {
+        let has_program = queue.xdp_verdicts.is_some();
+        has_program || queue.received_packets != 0
+    };
     let kernel = |field: fn(&XdpStatistics) -> u64| {
-        let counters = result.queues.iter().filter_map(|queue| queue.xdp_statistics.as_ref());
+        let queues = result.queues.iter().filter(receives);
+        let counters = queues.filter_map(|queue| queue.xdp_statistics.as_ref());
         counters.map(field).sum::<u64>()
     };
-    // A NIC with zero-copy has all frames that a sender keeps for the host, and looks for more.
-    let only_sends = matches!(result.operation, Operation::Tx | Operation::Talker);
-    if !only_sends && kernel(|counters| counters.rx_fill_ring_empty_descs) != 0 {
+    if kernel(|counters| counters.rx_fill_ring_empty_descs) != 0 {
         out.pair(
             "advice",
             "rx_fill_ring_empty: packets arrived faster than frames became free; use more frames: \
