@@ -135,22 +135,25 @@ static __always_inline int note_segment(const struct connection *connection, __u
 {
 	__u32 sequence = bpf_ntohl(tcp->seq), acknowledgment = bpf_ntohl(tcp->ack_seq);
 	__u32 end = sequence + length - tcp->doff * 4 + tcp->fin;
-	__u32 own = ((__u32)side->window << (side->scale & 15)) + 1;
-	__u32 others = ((__u32)other->window << (other->scale & 15)) + 1;
-	/* What the other end takes (RFC 5961 5.2) if it has sent all that it may. */
-	__u32 lag = own < MOST_LAG - own ? 2 * own : MOST_LAG - own;
+	__u32 others = ((__u32)other->window << (other->scale & 15)) + 1, own, lag;
 	__u16 window = bpf_ntohs(tcp->window);
 	__u32 offered = acknowledgment + ((__u32)window << (side->scale & 15));
-	__u32 limit = side->limit + 1;
-	/* Some send data beyond the window. The other end has offered that much before. */
-	__u32 beyond = tcp->rst || end == sequence ? 0 : others;
+	__u32 limit = side->limit + UNSEEN;
 
-	if (is_before(is_settled ? limit + beyond : side->limit + UNSEEN, sequence) ||
-	    is_before(end, sent_by(side) - others - 1))
+	if (is_settled) {
+		limit = side->limit + 1;
+		/* Some senders exceed the window; the receiver has offered this much before. */
+		if (!tcp->rst && end != sequence)
+			limit += others;
+	}
+	if (is_before(limit, sequence) || is_before(end, sent_by(side) - others - 1))
 		return 0;
 	/* A reset ends what its sender knows nothing of: nobody's numbers follow from it. */
 	if (tcp->rst)
 		return 1;
+	/* What the other end takes (RFC 5961 5.2) if it has sent all that it may. */
+	own = ((__u32)side->window << (side->scale & 15)) + 1;
+	lag = own < MOST_LAG - own ? 2 * own : MOST_LAG - own;
 	if (is_before(is_settled ? other->end : other->end + UNSEEN, acknowledgment) ||
 	    is_before(acknowledgment, sent_by(other) - (lag > LEAST_LAG ? lag : LEAST_LAG)))
 		return 0;
@@ -158,7 +161,7 @@ static __always_inline int note_segment(const struct connection *connection, __u
 		move_up(connection, name, &side->end_seen, end);
 		move_up(connection, name, &other->end_seen, acknowledgment);
 		move_up(connection, name, &other->limit_seen, offered);
-		if (is_before(limit, sequence) || is_before(other->end, acknowledgment)) {
+		if (is_before(side->limit + 1, sequence) || is_before(other->end, acknowledgment)) {
 			__u8 seen = window < 0xff00 ? (window >> 8) + 1 : 0xff;
 
 			if (side->window < window && side->window_seen < seen)
@@ -373,7 +376,7 @@ __noinline int is_established(struct xdp_md *ctx, const struct config *config,
 			/* If it is over, another connection may have these ports now. */
 			if (is_over)
 				return UNKNOWN;
-			/* A right reset answers a segment that has fitted, or has ended the check. */
+			/* A valid RST answers a segment that was in the window or ended the check. */
 			if (is_settled && follow != WITHOUT_RULES &&
 			    (tcp->rst || !is_in_gap(side, coarse)))
 				return OUT_OF_WINDOW;
