@@ -494,7 +494,7 @@ fn nonsense_is_refused_before_anything_is_built() {
         ("compare", "required"),
         ("compare --lab veth --interface a,b", "cannot be used with"),
         ("compare --interface eth0,eth0", "two different interfaces"),
-        ("compare --lab veth --sizes 59", "59 is not in"),
+        ("compare --lab veth --sizes 59", "bytes from 60 to 3000"),
         ("compare --lab veth --cpus 0", "two CPUs"),
         ("compare --lab veth --cpus 0,100000", "not online"),
         ("compare --lab veth --variants udp", "udp-spin"),

@@ -412,7 +412,7 @@ fn a_link_that_goes_and_a_load_that_dies_end_a_run_with_one_error() {
         "{told}"
     );
     assert!(
-        told.contains("are kept: `ringside lab run my.toml --into gone --resume` goes on"),
+        told.contains("; kept ") && told.contains("`ringside lab run my.toml --into gone --resume` goes on"),
         "{told}"
     );
     assert_nothing_is_left_of(pid);

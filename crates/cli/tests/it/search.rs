@@ -340,7 +340,7 @@ fn nonsense_is_refused_before_anything_is_touched() {
         ("--from-rate 9 --to-rate 9", "below the higher"),
         ("--first-trial 2s", "initial trial"),
         ("--sum 1ms", "sum"),
-        ("--sizes big", "neither a number"),
+        ("--sizes big", "no number of bytes"),
         ("--burst 0", "no number from 1 to"),
         ("--trial 5", "no time with a unit"),
     ] {

@@ -13,7 +13,7 @@ use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
 use crate::common;
-use crate::common::daemon::{Daemon, binary, configure, free_port, put_neighbor, refusal};
+use crate::common::daemon::{Daemon, binary, complaint, configure, free_port, put_neighbor, refusal};
 use crate::common::{Folder, certificate};
 use crate::peers::uninterrupted;
 use ringside_gateway::proto::GetHealthRequest;
@@ -316,7 +316,7 @@ fn objects_are_put_shown_and_deleted_by_hand() {
     );
     assert!(
         daemon
-            .fails(&["list", "groups", "--vni", "1"])
+            .rejects(&["list", "groups", "--vni", "1"])
             .contains("belong to no network")
     );
     daemon.stop();
@@ -334,7 +334,7 @@ fn a_client_without_a_gateway_says_what_to_do() {
     );
     let mut command = binary();
     command.args(["ctl", "--address", "http://127.0.0.1:1", "health"]);
-    assert!(refusal(command).contains("only https://"));
+    assert!(complaint(command, 2).contains("only https://"));
 }
 
 #[test]
@@ -356,7 +356,7 @@ fn a_csv_file_is_loaded() {
     let said: serde_json::Value = serde_json::from_str(&said).unwrap();
     assert_eq!(said["neighbors"], 2000);
     std::fs::write(&file, text.replace("10.0.3.9,", "10.0.3.999,")).unwrap();
-    let said = daemon.fails(&["load", name, "--version", "4", "--batch", "100"]);
+    let said = daemon.rejects(&["load", name, "--version", "4", "--batch", "100"]);
     assert!(
         said.contains("700 neighbours before that are known, and stay so; --skip 700 goes on behind them")
             && said.contains("line 779: invalid IP address"),
@@ -376,7 +376,7 @@ fn a_csv_file_is_loaded() {
     ]);
     let said: serde_json::Value = serde_json::from_str(&said).unwrap();
     assert_eq!([&said["neighbors"], &said["changed"]], [1300, 1300]);
-    let said = daemon.fails(&["load", name, "--version", "4", "--skip", "2000"]);
+    let said = daemon.rejects(&["load", name, "--version", "4", "--skip", "2000"]);
     assert!(said.contains("there are no neighbours behind the first 2000"), "{said}");
     let said = daemon.ok(&["load", name, "--version", "4", "--json"]);
     let said: serde_json::Value = serde_json::from_str(&said).unwrap();
@@ -384,7 +384,7 @@ fn a_csv_file_is_loaded() {
     std::fs::write(&file, "vni,ip,mac,host-ip,host-mac\n").unwrap();
     assert!(
         daemon
-            .fails(&["load", name, "--version", "4"])
+            .rejects(&["load", name, "--version", "4"])
             .contains("there are no neighbours in it")
     );
     daemon.stop();

@@ -237,6 +237,13 @@ impl Daemon {
         assert_eq!(output.status.code(), Some(1), "{words:?}");
         String::from_utf8(output.stderr).unwrap()
     }
+
+    /// Returns the complaint of a command with a bad value, on the command line or in a file of it.
+    pub(crate) fn rejects(&self, words: &[&str]) -> String {
+        let output = self.ctl(words);
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        String::from_utf8(output.stderr).unwrap()
+    }
 }
 
 impl Drop for Daemon {
@@ -247,7 +254,12 @@ impl Drop for Daemon {
 }
 
 /// Runs it to its end, which has to be a failure, and returns what it says.
-pub(crate) fn refusal(mut command: Command) -> String {
+pub(crate) fn refusal(command: Command) -> String {
+    complaint(command, 1)
+}
+
+/// Runs it to its end, which has to have this status, and returns what it says.
+pub(crate) fn complaint(mut command: Command, status: i32) -> String {
     let mut child = command
         .stdin(Stdio::null())
         .stderr(Stdio::piped())
@@ -265,6 +277,6 @@ pub(crate) fn refusal(mut command: Command) -> String {
     }
     let mut said = String::new();
     child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(1), "{said}");
+    assert_eq!(child.wait().unwrap().code(), Some(status), "{said}");
     said
 }

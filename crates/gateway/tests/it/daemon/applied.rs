@@ -87,7 +87,13 @@ fn a_file_is_applied_shown_first_and_again_changes_nothing() {
         ),
     ] {
         std::fs::write(&file, text).unwrap();
-        let said = daemon.fails(&["apply", "-f", name]);
+        let words = ["apply", "-f", name];
+        let is_value = !part.starts_with("is known");
+        let said = if is_value {
+            daemon.rejects(&words)
+        } else {
+            daemon.fails(&words)
+        };
         assert!(said.contains(part) && said.contains(name), "{text}: {said}");
     }
     daemon.stop();

@@ -94,7 +94,7 @@ fn loads_without_versions_and_deletes_many(daemon: &Daemon) {
         "{said}"
     );
     std::fs::write(&file, text.replace("10.0.1.7,", "10.0.1.777,")).unwrap();
-    let said = daemon.refuses(&["delete", "neighbors", "--file", name]);
+    let said = daemon.rejects(&["delete", "neighbors", "--file", name]);
     assert!(said.contains("neighbors.csv, line 265: "), "{said}");
     for ip in ["10.0.0.7", "10.0.0.8"] {
         daemon.ok(&["put", "port", "42", ip, "--groups", "1"]);

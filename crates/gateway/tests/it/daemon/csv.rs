@@ -6,9 +6,9 @@ use super::common::daemon::Daemon;
 fn errors_of_csv_files_name_the_line_and_the_columns() {
     let daemon = Daemon::start("");
     let file = daemon.folder.join("file.csv");
-    let fails = |words: &[&str], text: &str| {
+    let rejects = |words: &[&str], text: &str| {
         std::fs::write(&file, text).unwrap();
-        daemon.fails(&[words, &[file.to_str().unwrap()]].concat())
+        daemon.rejects(&[words, &[file.to_str().unwrap()]].concat())
     };
     let (load, delete) = (["load"], ["delete", "neighbors", "--file"]);
     let row = "42,10.8.0.1,02:00:00:00:00:01,192.0.2.1";
@@ -31,7 +31,7 @@ fn errors_of_csv_files_name_the_line_and_the_columns() {
         ("\x1f\u{fffd}\0".to_owned(), "line 1: the header lacks vni, ip"),
     ] {
         for words in [&load[..], &delete] {
-            let said = fails(words, &text);
+            let said = rejects(words, &text);
             assert!(said.contains(expected), "{words:?} {text:?}: {said}");
             assert!(
                 expected.contains("fields")
@@ -40,15 +40,15 @@ fn errors_of_csv_files_name_the_line_and_the_columns() {
             );
         }
     }
-    let said = fails(&load, &format!("vni,ip,mac,host-ip,colour\n{row},red\n"));
+    let said = rejects(&load, &format!("vni,ip,mac,host-ip,colour\n{row},red\n"));
     assert!(
         said.contains("line 1: the header has colour, which is no column"),
         "{said}"
     );
     std::fs::write(&file, b"vni,ip\n\n\xff,10.8.0.0\n").unwrap();
-    let said = daemon.fails(&["load", file.to_str().unwrap()]);
+    let said = daemon.rejects(&["load", file.to_str().unwrap()]);
     assert!(said.contains("line 1: the header lacks mac, host-ip"), "{said}");
-    let said = daemon.fails(&["delete", "neighbors", "--file", file.to_str().unwrap()]);
+    let said = daemon.rejects(&["delete", "neighbors", "--file", file.to_str().unwrap()]);
     assert!(said.contains("line 3: not UTF-8"), "{said}");
     daemon.stop();
 }

@@ -345,7 +345,7 @@ fn drops_alone_are_shown(kind: Kind) {
         }
         bed.ringside().wait_until(|gateway| gateway.sent_on() >= forwarded + 3);
     }
-    let said = bed.ringside().daemon().fails(&["trace", "--drops", "nothing"]);
+    let said = bed.ringside().daemon().rejects(&["trace", "--drops", "nothing"]);
     assert!(said.contains("\"nothing\" is none of outer-fragment, "), "{said}");
 }
 
