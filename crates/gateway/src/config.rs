@@ -60,10 +60,10 @@
 //! mode = "auto"                # zero-copy, native, generic
 //! fast = true                  # false: workers decide about every packet
 //! workers = 2                  # threads; the queues are shared out among them
-//! cpus = [2, 3]                # that they are pinned to; by default the last half of those that there are
+//! cpus = [2, 3]                # of the workers; by default the last half; []: not pinned
 //! spin = false                 # they never sleep
 //! pins = "/sys/fs/bpf/ringside-gateway"  # the fast path goes on while the daemon is started anew
-//! unowned-seconds = 60         # for so long, 30 days at most
+//! unowned-seconds = 60         # for so long
 //! vxlan-port = 4789
 //! geneve-port = 6081
 //! geneve-options = ["0102:80"] # class and type, hexadecimal, of options that may be critical
@@ -330,7 +330,8 @@ impl Config {
             MAX_TOMBSTONES.as_secs(),
         );
         let (tcp, metrics) = (file.api.tcp.as_ref().map(|tcp| tcp.listen), &file.metrics);
-        check.that(!metrics.enabled || tcp != Some(metrics.listen), || {
+        let is_fixed = metrics.enabled && metrics.listen.port() != 0;
+        check.that(!is_fixed || tcp != Some(metrics.listen), || {
             format!(
                 "metrics.listen: {} is api.tcp.listen; give another port",
                 metrics.listen

@@ -31,8 +31,6 @@ const LONGEST_NAME: usize = 15;
 /// How long packets wait for their host's MAC address at most. A sender that has had no answer for
 /// so long has given up, and others need the frames.
 const MAX_PATIENCE: Duration = Duration::from_secs(60);
-/// How long the fast path goes on without a daemon at most.
-const MAX_UNOWNED: Duration = Duration::from_secs(30 * 86_400);
 /// How long what hosts are told holds at most: if the gateway dies, nobody takes it back.
 const MAX_LIFETIME: Duration = Duration::from_secs(86_400);
 /// Smaller ones save nothing.
@@ -211,13 +209,9 @@ impl PathPart {
                 format!("path.cpus: {cpu} is none that this process may use; those are {allowed:?}")
             });
         }
-        check.that(!cpus.is_empty(), || {
-            "path.cpus: an empty list; leave it out for the last half of the CPUs".to_owned()
-        });
         check.no_repeats("path.cpus", &cpus);
         let milliseconds = u64::try_from(MAX_PATIENCE.as_millis()).unwrap_or(u64::MAX);
         check.at_most("path.patience-ms", self.patience_ms, milliseconds);
-        check.at_most("path.unowned-seconds", self.unowned_seconds, MAX_UNOWNED.as_secs());
         let workers = self.workers.unwrap_or_else(|| cpus.len().max(1));
         check.that(workers > 0, || "path.workers: 0 workers are none".to_owned());
         check.that(workers <= MOST_WORKERS, || {
@@ -253,23 +247,17 @@ impl PathPart {
                 )
             });
         }
-        let known_options = self.geneve_options.iter().filter_map(|text| {
-            check.keep(
-                "path.geneve-options",
-                option(text)
-                    .ok_or_else(|| format!("{text:?} is none; write CLASS:TYPE in hexadecimal, as \"0102:80\"")),
-            )
-        });
-        let known_options: Vec<_> = known_options.collect();
-        let options = self.geneve_options.len();
+        let mut known_options = Vec::new();
+        for text in &self.geneve_options {
+            let expected = "write CLASS:TYPE in hexadecimal, as \"0102:80\"";
+            let option = option(text).ok_or_else(|| format!("{text:?} is none; {expected}"));
+            let option = check.keep("path.geneve-options", option);
+            known_options.extend(option.filter(|option| !known_options.contains(option)));
+        }
+        let options = known_options.len();
         check.that(options <= MOST_OPTIONS, || {
             format!("path.geneve-options: {options} are more than {MOST_OPTIONS}")
         });
-        for (place, (class, kind)) in known_options.iter().enumerate() {
-            check.that(!known_options[..place].contains(&(*class, *kind)), || {
-                format!("path.geneve-options: {class:04x}:{kind:02x} is there twice")
-            });
-        }
         for (name, value, bytes) in [
             ("cached-neighbors", self.cached_neighbors, NEIGHBOR_BYTES),
             ("cached-connections", self.cached_connections, CONNECTION_BYTES),

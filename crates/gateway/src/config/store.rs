@@ -127,12 +127,17 @@ impl EtcdPart {
         check.that(!self.endpoints.is_empty(), || {
             "store.etcd.endpoints: give at least one, such as \"https://192.0.2.10:2379\"".to_owned()
         });
-        let secure: Vec<Option<bool>> = (self.endpoints.iter())
-            .map(|text| check.keep("store.etcd.endpoints", endpoint(text)))
-            .collect();
-        check.no_repeats("store.etcd.endpoints", &self.endpoints);
-        let is_secure = secure.contains(&Some(true));
-        check.that(!is_secure || !secure.contains(&Some(false)), || {
+        let mut endpoints: Vec<(Uri, &String)> = Vec::new();
+        for text in &self.endpoints {
+            if let Some(uri) = check.keep("store.etcd.endpoints", endpoint(text))
+                && endpoints.iter().all(|(other, _)| *other != uri)
+            {
+                endpoints.push((uri, text));
+            }
+        }
+        let mut schemes = endpoints.iter().filter_map(|(uri, _)| uri.scheme_str());
+        let is_secure = schemes.clone().any(|scheme| scheme == "https");
+        check.that(!is_secure || schemes.all(|scheme| scheme == "https"), || {
             "store.etcd.endpoints: all of them with https://, or none".to_owned()
         });
         check.keep("store.etcd.prefix", prefix(&self.prefix));
@@ -165,7 +170,7 @@ impl EtcdPart {
             )
         });
         Some(EtcdOptions {
-            endpoints: self.endpoints.clone(),
+            endpoints: endpoints.into_iter().map(|(_, text)| text.clone()).collect(),
             prefix: self.prefix.clone(),
             tls,
             user,
@@ -226,8 +231,8 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
     std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Whether it is with TLS.
-fn endpoint(text: &str) -> Result<bool, String> {
+/// Parses an address of etcd, which is with TLS or on this host.
+fn endpoint(text: &str) -> Result<Uri, String> {
     let wrong = |why: &str| format!("{text:?} {why}; write it as \"https://192.0.2.10:2379\"");
     let uri: Uri = text.parse().map_err(|error| wrong(&format!("is none ({error})")))?;
     let host = uri
@@ -243,11 +248,11 @@ fn endpoint(text: &str) -> Result<bool, String> {
         return Err(wrong("has more than host and port"));
     }
     match uri.scheme_str() {
-        Some("https") => Ok(true),
+        Some("https") => Ok(uri),
         Some("http") => {
             let ip = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
             match host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback()) {
-                true => Ok(false),
+                true => Ok(uri),
                 false => Err(format!(
                     "{text:?} leaves this host without TLS, and whoever is in between could change where packets go; use https://"
                 )),

@@ -2,7 +2,7 @@
 //!
 //! What comes from outside is checked here, once: whoever has an object may rely on it.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use ringside_gateway_core::policy::{Direction, Family, GroupId, Remote, Rule, RuleId, Service};
 use ringside_gateway_core::table::{Encapsulation, Host};
@@ -87,10 +87,10 @@ pub fn unicast(ip: IpAddr) -> Result<IpAddr, String> {
 /// Checks an address that others send packets to: that of a host or of a gateway.
 ///
 /// # Errors
-/// It is none of one host, is within the host itself, or reserved (240.0.0.0/4 of RFC 1112).
+/// It is none of one host, or is within the host itself. Linux routes all of 240.0.0.0/4 (reserved
+/// in RFC 1112) but 255.255.255.255 as unicast addresses.
 pub fn host_address(ip: IpAddr) -> Result<IpAddr, String> {
-    let is_reserved = matches!(ip, IpAddr::V4(ip) if ip.octets()[0] >= 240);
-    if ip.is_loopback() || is_reserved {
+    if ip.is_loopback() || ip == Ipv4Addr::BROADCAST {
         return Err(format!("{ip} is not the address of one host"));
     }
     unicast(ip)
