@@ -197,7 +197,7 @@ impl Ran {
     /// Returns the share of its time, 0 to 1, that the worker which waited most had no CPU. `None`
     /// where the kernel does not report it.
     pub(crate) fn cpu_wait(&self) -> Option<f64> {
-        self.stages.as_ref()?.longest_wait()
+        self.stages.as_ref()?.longest_wait(nanos(self.duration))
     }
 }
 

@@ -129,7 +129,7 @@ impl Rounds {
 #[must_use]
 pub fn cpu_wait(result: &Outcome) -> Option<f64> {
     match result {
-        Outcome::Run(run) => run.cpu_stages.as_ref()?.longest_wait(),
+        Outcome::Run(run) => run.cpu_stages.as_ref()?.longest_wait(run.duration_ns),
         Outcome::Search(search) => Some(search.cpu_wait_percent? / 100.0),
         Outcome::Compare(compare) => Some(compare.cpu_wait_percent? / 100.0),
         Outcome::Sweep(sweep) => Some(sweep.cpu_wait_percent? / 100.0),

@@ -231,12 +231,10 @@ mod tests {
         let stages = stages.unwrap();
         let own = stages.threads.iter().find(|thread| !thread.is_kernel).unwrap();
         assert!(own.elapsed_ns >= Some(20_000_000), "{own:?}");
-        let waited = stages.longest_wait().expect("the kernel counts waits");
+        let waited = stages.longest_wait(0).expect("the kernel counts waits");
         assert!((0.0..=1.0).contains(&waited), "{own:?}");
-        assert!(
-            stages.threads.iter().all(|thread| thread.elapsed_ns >= thread.wait_ns),
-            "{stages:?}"
-        );
+        // Those of the kernel may have waited before the first reading.
+        assert!(own.elapsed_ns >= own.wait_ns, "{own:?}");
     }
 
     #[test]

@@ -45,11 +45,12 @@ pub struct StagesPerPacket {
 
 impl CpuStages {
     /// Returns the share of its time, 0 to 1, that the thread of the run which waited most for a
-    /// CPU did so. `None` where the kernel does not report it.
+    /// CPU did so. `None` where the kernel does not report it. `run_ns` is the duration of the run:
+    /// it counts for threads without a time of their own.
     #[must_use]
-    pub fn longest_wait(&self) -> Option<f64> {
+    pub fn longest_wait(&self, run_ns: u64) -> Option<f64> {
         let threads = self.threads.iter().filter(|thread| !thread.is_kernel);
-        threads.filter_map(ThreadUse::wait).reduce(f64::max)
+        threads.filter_map(|thread| thread.wait(run_ns)).reduce(f64::max)
     }
 }
 
@@ -80,9 +81,10 @@ pub struct ThreadUse {
 impl ThreadUse {
     /// Returns the share of its time, 0 to 1, that it was ready to run and had no CPU.
     #[allow(clippy::cast_precision_loss, reason = "times of less than 2^53 ns, three months")]
-    fn wait(&self) -> Option<f64> {
-        // Two clocks of the kernel's may differ by some nanoseconds.
-        Some((self.wait_ns? as f64 / self.elapsed_ns?.max(1) as f64).min(1.0))
+    fn wait(&self, run_ns: u64) -> Option<f64> {
+        let elapsed_ns = self.elapsed_ns.unwrap_or(run_ns).max(1);
+        // The kernel's clocks may differ by some nanoseconds, and a thread may wait before a run.
+        Some((self.wait_ns? as f64 / elapsed_ns as f64).min(1.0))
     }
 }
 
@@ -183,12 +185,22 @@ mod tests {
             is_kernel: true,
             ..thread(Some(9), Some(10))
         };
-        assert_eq!(stages(vec![kernel.clone()]).longest_wait(), None);
+        assert_eq!(stages(vec![kernel.clone()]).longest_wait(10), None);
         let waits = [(3_000_000, 4_000_000), (5_000_000, 10_000_000)];
         let mut threads = waits.map(|(wait, elapsed)| thread(Some(wait), Some(elapsed))).to_vec();
-        threads.extend([kernel, thread(None, Some(1)), thread(Some(1), None)]);
-        assert_eq!(stages(threads).longest_wait(), Some(0.75));
-        assert_eq!(stages(vec![thread(Some(11), Some(10))]).longest_wait(), Some(1.0));
+        threads.extend([kernel, thread(None, Some(1))]);
+        assert_eq!(stages(threads).longest_wait(1), Some(0.75));
+        assert_eq!(stages(vec![thread(Some(11), Some(10))]).longest_wait(1), Some(1.0));
+    }
+
+    #[test]
+    fn a_thread_without_a_time_of_its_own_waits_for_a_share_of_the_run() {
+        let text = r#"{"name": "worker 0", "is_kernel": false, "run_ns": 1, "wait_ns": 6,
+            "user_ns": 0, "system_ns": 0}"#;
+        let threads = vec![serde_json::from_str(text).expect("a result of an older version")];
+        let stages = CpuStages { threads, ..busy(0) };
+        assert_eq!(stages.longest_wait(8), Some(0.75));
+        assert_eq!(stages.longest_wait(1), Some(1.0), "it waited before the run, too");
     }
 
     #[test]

@@ -573,14 +573,14 @@ fn a_closed_queue_is_closed_while_another_thread_reads_its_counters() {
     drop(port);
     let (ends, reads) = (AtomicBool::new(false), AtomicU32::new(0));
     let looks_open = thread::scope(|scope| {
-        scope.spawn(|| {
+        let reading = scope.spawn(|| {
             while !ends.load(Ordering::Relaxed) {
                 reader.stats().expect("as it was when it was closed");
                 reads.fetch_add(1, Ordering::Relaxed);
             }
         });
         let mut looks_open = 0;
-        while reads.load(Ordering::Relaxed) < 100_000 {
+        while reads.load(Ordering::Relaxed) < 100_000 && !reading.is_finished() {
             looks_open += u32::from(!reader.is_closed());
         }
         ends.store(true, Ordering::Relaxed);
