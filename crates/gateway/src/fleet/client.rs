@@ -269,7 +269,8 @@ impl Etcd {
         self.turn
     }
 
-    fn name(&self, key: impl fmt::Display) -> String {
+    /// Returns a key with the prefix in front.
+    pub(crate) fn name(&self, key: impl fmt::Display) -> String {
         format!("{}{key}", self.prefix)
     }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::client::{Etcd, Refused};
 use super::door::Door;
+use super::key::CLOCK;
 use super::status::Status;
 use crate::model::{Readers, Steady, now};
 
@@ -18,10 +19,14 @@ const WRITTEN_EVERY: i64 = 30;
 /// The pause between two looks at the key.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// What health says about a key that is no number, if no gateway knows the time.
-pub(crate) const DAMAGED: &str = "the key v1/clock in etcd, the fleet's time, is no number, and no gateway knows the time: nothing can be \
-    deleted, and deleted objects are not forgotten; remove the key (etcdctl del PREFIXv1/clock), \
-    and the next delete writes it";
+/// Returns what health says about a key that is no number, if no gateway knows the time.
+fn damaged(key: &str) -> String {
+    format!(
+        "the key {CLOCK} in etcd, the fleet's time, is no number, and no gateway knows the time: \
+         nothing can be deleted, and deleted objects are not forgotten; remove the key \
+         (etcdctl del {key}), and the next delete writes it"
+    )
+}
 
 /// What the key holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,9 +71,9 @@ impl Clock {
     async fn look(&self, etcd: &Etcd) -> Result<(), Refused> {
         let (written, _) = etcd.clock().await?;
         match written {
-            Written::Missing => self.status.set_clock_damaged(false),
+            Written::Missing => self.status.set_clock_problem(None),
             Written::At(time) => {
-                self.status.set_clock_damaged(false);
+                self.status.set_clock_problem(None);
                 self.learn(time);
             }
             Written::Damaged => _ = self.agree(etcd).await?,
@@ -102,13 +107,16 @@ impl Clock {
         let (written, revision) = etcd.clock().await?;
         let known = self.known();
         let is_damaged = written == Written::Damaged;
-        self.status.set_clock_damaged(is_damaged && known.is_none());
+        let problem = (is_damaged && known.is_none()).then(|| damaged(&etcd.name(CLOCK)));
+        self.status.set_clock_problem(problem.clone());
+        if let Some(problem) = problem {
+            return Err(Refused::Final(problem));
+        }
         let now = match (known, written) {
             (Some(known), Written::At(written)) => known.max(written),
             (Some(known), _) => known,
             (None, Written::At(written)) => written,
-            (None, Written::Missing) => self.first().await,
-            (None, Written::Damaged) => return Err(Refused::Final(DAMAGED.to_owned())),
+            (None, _) => self.first().await,
         };
         if matches!(written, Written::At(written) if now.saturating_sub(written) < WRITTEN_EVERY) {
             return Ok(self.learn(now));

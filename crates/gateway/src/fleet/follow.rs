@@ -86,10 +86,13 @@ impl Follower {
         status: Arc<Status>,
         tables: mpsc::Sender<Done>,
     ) -> Self {
-        let timing = door.options().timing;
+        let options = door.options();
+        let sync = Sync::new(options.timing, super::random(), mark, Duration::ZERO)
+            .with_prefix(&options.prefix)
+            .with_pages(pages);
         let (inputs, heard) = mpsc::channel(WAITING);
         Self {
-            sync: Sync::new(timing, super::random(), mark, Duration::ZERO).with_pages(pages),
+            sync,
             door,
             status,
             tables,

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use ringside_gateway_core::TenantAddress;
 
 use super::backlog::Backlog;
-use super::clock;
 use super::key::Key;
 use super::space::FULL;
 use super::sync::{Barrier, Counts, State};
@@ -64,8 +63,9 @@ pub struct Status {
     pub(crate) news: tokio::sync::Notify,
     /// etcd takes nothing.
     full: AtomicBool,
-    /// The fleet's time in etcd is no number, and no gateway could write it again.
-    clock_damaged: AtomicBool,
+    /// What health says if the fleet's time in etcd is no number, and no gateway could write it
+    /// again.
+    clock_problem: Mutex<Option<String>>,
     /// Bytes of etcd's database, at the member that is asked.
     pub database_bytes: AtomicU64,
     /// Those of them that hold something.
@@ -119,7 +119,7 @@ impl Status {
             member: Mutex::default(),
             news: tokio::sync::Notify::new(),
             full: AtomicBool::new(false),
-            clock_damaged: AtomicBool::new(false),
+            clock_problem: Mutex::default(),
             database_bytes: zero(),
             database_used: zero(),
             refused: tokio::sync::Notify::new(),
@@ -222,14 +222,16 @@ impl Status {
         }
     }
 
-    pub(crate) fn set_clock_damaged(&self, is_damaged: bool) {
-        if self.clock_damaged.swap(is_damaged, Ordering::Relaxed) == is_damaged {
+    pub(crate) fn set_clock_problem(&self, problem: Option<String>) {
+        let mut known = self.clock_problem.lock().unwrap_or_else(PoisonError::into_inner);
+        if *known == problem {
             return;
         }
-        match is_damaged {
-            true => tracing::error!("{}", clock::DAMAGED),
-            false => tracing::info!("the fleet's time in etcd can be read again"),
+        match &problem {
+            Some(problem) => tracing::error!("{problem}"),
+            None => tracing::info!("the fleet's time in etcd can be read again"),
         }
+        *known = problem;
     }
 
     /// True while nothing has been known for sure for longer than this.
@@ -284,9 +286,12 @@ impl Status {
                  store.etcd.forward-stale-seconds"
             ));
         }
-        if self.clock_damaged.load(Ordering::Relaxed) {
-            problems.push(clock::DAMAGED.to_owned());
-        }
+        problems.extend(
+            self.clock_problem
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone(),
+        );
         let damaged = self.damaged.load(Ordering::Relaxed);
         if damaged > 0 {
             let keys = self.damaged_keys();

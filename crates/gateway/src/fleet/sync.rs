@@ -77,6 +77,7 @@ struct Heart {
 #[derive(Debug)]
 pub struct Sync {
     timing: Timing,
+    prefix: String,
     chance: Chance,
     mark: Option<Mark>,
     /// Everything up to there was told.
@@ -109,6 +110,7 @@ impl Sync {
     pub fn new(timing: Timing, seed: u64, mark: Option<Mark>, now: Duration) -> Self {
         let sync = Self {
             timing,
+            prefix: String::new(),
             chance: Chance::new(seed),
             told: mark.as_ref().and_then(|mark| mark.revision).unwrap_or(0),
             complete: None,

@@ -21,6 +21,13 @@ pub(super) struct Rejection {
 }
 
 impl Sync {
+    /// Sets what all keys in etcd begin with, for commands in messages.
+    #[must_use]
+    pub fn with_prefix(mut self, prefix: &str) -> Self {
+        prefix.clone_into(&mut self.prefix);
+        self
+    }
+
     /// Nothing is believed any more.
     pub(super) fn reject(&mut self, why: String) {
         self.reject_for(Rejection {
@@ -47,7 +54,8 @@ impl Sync {
         self.reject_for(Rejection {
             why: format!(
                 "its key {FLEET}, which says whose state this is, {what}. To go on, put it back: \
-                 etcdctl put PREFIX{FLEET} \"{known}\""
+                 etcdctl put {}{FLEET} \"{known}\"",
+                self.prefix
             ),
             until_restored: Some(revision),
         });

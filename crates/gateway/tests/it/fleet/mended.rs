@@ -152,7 +152,7 @@ fn a_damaged_clock_is_written_again_or_named() {
          192.0.2.1}}\n",
     );
     let said = one.fails(&["delete", "neighbor", "42", "10.0.0.2"]);
-    assert!(said.contains("etcdctl del"), "{said}");
+    assert!(said.contains(&format!("(etcdctl del {clock})")), "{said}");
     etcd.ctl(&["del", clock]);
     one.ok(&["delete", "neighbor", "42", "10.0.0.2"]);
     one.wait("health", |one| one.ctl(&["health"]).status.success());

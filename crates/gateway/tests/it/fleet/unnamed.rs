@@ -34,7 +34,7 @@ fn gateways_go_on_when_the_name_of_their_fleet_is_put_back() {
     let name = etcd.ctl(&["get", KEY, "--print-value-only"]).trim().to_owned();
     etcd.ctl(&["del", KEY]);
 
-    let advice = format!("put it back: etcdctl put PREFIXv1/fleet \"{name}\"");
+    let advice = format!("put it back: etcdctl put {KEY} \"{name}\"");
     a.wait("its advice", |a| a.health().contains(&advice));
     assert!(
         !a.health().contains("remove the file"),
