@@ -93,7 +93,10 @@ pub(crate) fn too_few(cells: impl Iterator<Item = Summary> + Clone) -> Option<St
         ))
     };
     let told: Vec<String> = LEVELS.into_iter().filter_map(of).collect();
-    (!told.is_empty()).then(|| format!("Percentiles of too few probes are not told: {}", told.join("; ")))
+    (!told.is_empty()).then(|| {
+        let told = told.join("; ");
+        format!("Percentiles of too few probes are not shown: {told}")
+    })
 }
 
 /// How right the clocks of a schedule's ends are; `None` where nobody knows and nobody has asked.

@@ -135,13 +135,14 @@ fn percentiles_of_too_few_probes_are_named() {
     assert_eq!(
         told(&[10_000, 9_999, 5_000]).as_deref(),
         Some(
-            "Percentiles of too few probes are not told: p99.9 takes 10000 probes, and 2 of 3 cells have fewer (5000 at the least)"
+            "Percentiles of too few probes are not shown: p99.9 takes 10000 probes, and 2 of 3 \
+             cells have fewer (5000 at the least)"
         )
     );
     assert_eq!(
         told(&[19]).as_deref(),
         Some(
-            "Percentiles of too few probes are not told: p50 takes 20 probes, and 1 of 1 \
+            "Percentiles of too few probes are not shown: p50 takes 20 probes, and 1 of 1 \
              cell has fewer (19 at the least); p99 takes 1000 probes, and 1 of 1 cell has fewer \
              (19 at the least); p99.9 takes 10000 probes, and 1 of 1 cell has fewer (19 at the least)"
         )

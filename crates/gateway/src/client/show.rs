@@ -120,7 +120,7 @@ pub(super) fn table<'a>(
 pub(super) struct Columns {
     pub(super) required: &'static [&'static str],
     pub(super) optional: &'static [&'static str],
-    /// Whether there may be others, which do not count.
+    /// Whether other columns are allowed; they are ignored.
     pub(super) allows_others: bool,
 }
 
@@ -203,7 +203,7 @@ impl io::Read for WithoutReturns {
 type Line<T> = Result<(u64, T), (u64, String)>;
 
 /// Reads lines of a CSV file, each with its number in the file: blank lines and comments count,
-/// too. So errors do. One about the header comes first, also where there are no other lines.
+/// too. Errors have line numbers, too. A wrong header is reported first.
 fn lines<T: Row>(mut reader: csv::Reader<impl std::io::Read>) -> impl Iterator<Item = Line<T>> {
     let read = reader.headers().cloned().map_err(|error| reason(&error));
     // An empty file has no lines.

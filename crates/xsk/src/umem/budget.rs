@@ -17,7 +17,7 @@ use crate::error::Error;
 /// it for.
 static MAPPED: AtomicU64 = AtomicU64::new(0);
 
-/// Bytes that count as mapped for as long as it lives.
+/// Adds its bytes to `MAPPED` until it is dropped.
 pub(super) struct Mapped(u64);
 
 impl Mapped {
