@@ -2,10 +2,11 @@
 
 mod watch;
 
-use std::net::{IpAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use netlink_packet_core::NLM_F_CREATE;
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
@@ -59,42 +60,26 @@ impl Interface {
     /// address stays known until they have failed ([`NeighbourEvent::Failed`]).
     ///
     /// Returns false if the kernel does not know the hardware address. An entry that somebody has
-    /// set (`permanent`, `noarp`, `extern_learn`) stays as it is.
+    /// set (`permanent`, `noarp`, `extern_learn`, `extern_valid`, `managed`) stays as it is.
     ///
     /// # Errors
     ///
     /// [`Error::Kernel`] without `CAP_NET_ADMIN`, or if the kernel does not answer.
     #[doc(alias = "NUD_PROBE")]
     pub fn probe_neighbour(&self, address: IpAddr) -> Result<bool> {
-        const OPERATION: &str = "check a neighbour";
-        let failed = |error| Error::netlink(OPERATION, self.name(), error);
-        let is_unknown = |error: &NetlinkError| match error {
-            NetlinkError::Refused { source, .. } => source.raw_os_error() == Some(libc::ENOENT),
-            _ => false,
-        };
-        let mut message = NeighbourMessage::default();
-        message.header.family = family_of(address);
-        message.header.ifindex = self.index();
-        message.attributes.push(NeighbourAttribute::Destination(address.into()));
+        let failed = |error| Error::netlink("check a neighbour", self.name(), error);
         let mut socket = Socket::route().map_err(|error| failed(NetlinkError::Io(error)))?;
-        let answers = match socket.request(RouteNetlinkMessage::GetNeighbour(message.clone()), 0) {
-            Err(error) if is_unknown(&error) => return Ok(false),
-            answers => answers.map_err(failed)?,
-        };
-        let entry = answers.into_iter().find_map(|answer| match answer {
-            RouteNetlinkMessage::NewNeighbour(entry) => Some(entry),
-            _ => None,
-        });
+        let entry = self.neighbour_entry(&mut socket, address).map_err(failed)?;
         let Some(entry) = entry.filter(|entry| known(entry).is_some()) else {
             return Ok(false);
         };
-        // One that is checked already would begin anew, and might never fail.
+        // Probing an entry again resets its probe count, so it might never fail.
         let is_open = matches!(
             entry.header.state,
             NeighbourState::Reachable | NeighbourState::Stale | NeighbourState::Delay
         );
-        let is_set = entry.header.flags.contains(NeighbourFlags::ExtLearned);
-        if is_open && !is_set {
+        if is_open && !is_set(&entry) {
+            let mut message = self.neighbour_message(address);
             message.header.state = NeighbourState::Probe;
             match socket.request(RouteNetlinkMessage::NewNeighbour(message), 0) {
                 Err(error) if is_unknown(&error) => return Ok(false),
@@ -102,6 +87,31 @@ impl Interface {
             }
         }
         Ok(true)
+    }
+
+    /// Returns the kernel's entry of a neighbour, if it has one.
+    fn neighbour_entry(
+        &self,
+        socket: &mut Socket,
+        address: IpAddr,
+    ) -> std::result::Result<Option<NeighbourMessage>, NetlinkError> {
+        let message = self.neighbour_message(address);
+        let answers = match socket.request(RouteNetlinkMessage::GetNeighbour(message), 0) {
+            Err(error) if is_unknown(&error) => return Ok(None),
+            answers => answers?,
+        };
+        Ok(answers.into_iter().find_map(|answer| match answer {
+            RouteNetlinkMessage::NewNeighbour(entry) => Some(entry),
+            _ => None,
+        }))
+    }
+
+    fn neighbour_message(&self, address: IpAddr) -> NeighbourMessage {
+        let mut message = NeighbourMessage::default();
+        message.header.family = family_of(address);
+        message.header.ifindex = self.index();
+        message.attributes.push(NeighbourAttribute::Destination(address.into()));
+        message
     }
 
     /// The hardware address of a neighbour, as the kernel knows it now.
@@ -138,16 +148,64 @@ impl Interface {
 
     /// Makes the kernel find out the hardware address of a neighbour, or whether it still is what it was, without waiting for
     /// the answer: [`Interface::neighbours`] has it later.
+    ///
+    /// The request goes out on this interface, whatever routes there are. Without `CAP_NET_ADMIN`
+    /// it takes a route to the address by this interface.
+    #[doc(alias = "NTF_USE")]
     pub fn ask_for(&self, address: IpAddr) {
-        let any: IpAddr = match address {
-            IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
-            IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+        // The kernel asks from the datagram's address. Without one it needs a link-local address.
+        self.send_datagram(address);
+        let _ = self.use_neighbour(address);
+    }
+
+    /// Has the kernel resolve an address as if it had a packet for it, unless it does already.
+    fn use_neighbour(&self, address: IpAddr) -> std::result::Result<(), NetlinkError> {
+        let mut socket = Socket::route()?;
+        let entry = self.neighbour_entry(&mut socket, address)?;
+        // NTF_USE clears flags, and makes a permanent entry expire.
+        let is_asked = |entry: &NeighbourMessage| entry.header.state == NeighbourState::Incomplete;
+        if entry.is_some_and(|entry| is_set(&entry) || is_asked(&entry)) {
+            return Ok(());
+        }
+        let mut message = self.neighbour_message(address);
+        message.header.flags = NeighbourFlags::Use;
+        let request = RouteNetlinkMessage::NewNeighbour(message);
+        socket.request(request, NLM_F_CREATE).map(drop)
+    }
+
+    fn send_datagram(&self, address: IpAddr) {
+        let (any, to) = match address {
+            IpAddr::V4(to) => (IpAddr::V4(Ipv4Addr::UNSPECIFIED), (to, DISCARD).into()),
+            IpAddr::V6(to) => (
+                IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+                SocketAddr::V6(SocketAddrV6::new(to, DISCARD, 0, self.index())),
+            ),
         };
-        // No route is no error here: the address is then not found, and the caller says so.
+        // No route is no error here: the address may then not be found, and the caller says so.
         if let Ok(socket) = UdpSocket::bind((any, 0)) {
-            let _ = socket.send_to(&[], (address, DISCARD));
+            let _ = socket.send_to(&[], to);
         }
     }
+}
+
+fn is_unknown(error: &NetlinkError) -> bool {
+    match error {
+        NetlinkError::Refused { source, .. } => source.raw_os_error() == Some(libc::ENOENT),
+        _ => false,
+    }
+}
+
+/// Returns whether somebody has set an entry, or has the kernel keep it (`managed`).
+fn is_set(entry: &NeighbourMessage) -> bool {
+    use netlink_packet_route::neighbour::NeighbourExtFlags;
+    let kept = NeighbourExtFlags::Managed | NeighbourExtFlags::ExtValidated;
+    let is_kept = |attribute: &NeighbourAttribute| match attribute {
+        NeighbourAttribute::ExtFlags(flags) => flags.intersects(kept),
+        _ => false,
+    };
+    matches!(entry.header.state, NeighbourState::Permanent | NeighbourState::Noarp)
+        || entry.header.flags.contains(NeighbourFlags::ExtLearned)
+        || entry.attributes.iter().any(is_kept)
 }
 
 fn family_of(ip: IpAddr) -> AddressFamily {

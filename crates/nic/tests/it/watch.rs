@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use ringside_netlab::{Lab, Namespace, VethConfig, testing};
+use ringside_netlab::{Lab, Namespace, VethConfig, testing, wait_until};
 use ringside_nic::{Error, Interface, LinkEvent, LinkStatus, LinkWatch, NeighbourEvent, NeighbourWatch};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -364,21 +364,84 @@ fn neighbours_that_stop_answering_fail_when_they_are_probed() {
             assert!(at.neighbour_entries(address).unwrap().contains(&(address, None)));
             assert!(!at.probe_neighbour(address).unwrap(), "not known any more");
         }
-        let set = format!(
-            "neigh replace {} lladdr {} dev {} nud permanent",
-            addresses[0],
-            "02:00:00:00:00:02",
-            at.name()
-        );
-        ip(&lab.a.ns, &set);
-        assert!(at.probe_neighbour(addresses[0]).unwrap());
-        let shown = lab
+    });
+}
+
+/// Not by a check, nor by a request for it.
+#[test]
+fn neighbours_that_somebody_has_set_stay_as_they_are() {
+    if !testing::is_root() {
+        return;
+    }
+    let config = VethConfig {
+        static_neighbours: false,
+        ..VethConfig::tagged("set")
+    };
+    let lab = Lab::veth(config).unwrap();
+    let address = IpAddr::from(lab.b.ipv4);
+    let entry = |change: &str, more: &str| {
+        let name = lab.a.interface.name();
+        let command = lab
             .a
             .ns
             .command("ip")
-            .args(["neigh", "show", &addresses[0].to_string()])
+            .args(format!("neigh {change} {address} dev {name}{more}").split(' '))
             .output();
-        let shown = String::from_utf8(shown.unwrap().stdout).unwrap();
-        assert!(shown.contains("PERMANENT"), "{shown}");
+        String::from_utf8(command.unwrap().stdout).unwrap()
+    };
+    lab.a.run(|| {
+        let at = &lab.a.interface;
+        for (more, shown) in [
+            (" lladdr 02:00:00:00:00:02 nud permanent", "PERMANENT"),
+            (" lladdr 02:00:00:00:00:02 nud noarp", "NOARP"),
+            (" lladdr 02:00:00:00:00:02 nud reachable extern_learn", "extern_learn"),
+            (" managed", "managed"),
+        ] {
+            entry("replace", more);
+            wait_until(IN_TIME, || at.neighbour(address).unwrap().is_some());
+            assert!(entry("show", " nud all").contains(shown), "{more}");
+            assert!(at.probe_neighbour(address).unwrap());
+            at.ask_for(address);
+            let left = entry("show", " nud all");
+            assert!(left.contains(shown), "{more}: {left}");
+            entry("del", "");
+        }
+    });
+}
+
+/// Whichever link has the address by the routes, or none.
+#[test]
+fn neighbours_are_asked_for_on_their_own_link() {
+    if !testing::is_root() {
+        return;
+    }
+    let config = VethConfig {
+        static_neighbours: false,
+        ..VethConfig::tagged("asked")
+    };
+    let lab = Lab::veth(config).unwrap();
+    let addresses = ["192.0.2.1", "fe80::77:2"].map(|ip| ip.parse::<IpAddr>().unwrap());
+    ip(&lab.a.ns, "link add other type bridge");
+    ip(&lab.a.ns, "link set other up");
+    let own = lab.a.interface.name();
+    ip(&lab.a.ns, &format!("address add fe80::77:1/64 dev {own} nodad"));
+    for address in addresses {
+        let name = lab.b.interface.name();
+        ip(&lab.b.ns, &format!("address add {address} dev {name}"));
+    }
+    ip(
+        &lab.b.ns,
+        &format!("route add fe80::/64 dev {}", lab.b.interface.name()),
+    );
+    lab.a.run(|| {
+        for address in addresses {
+            let found = lab.a.interface.resolve(address, IN_TIME).unwrap();
+            assert_eq!(found, Some(lab.b.mac), "{address}");
+            // It failed: the request begins again.
+            let flush = format!("neigh flush dev {own}");
+            ip(&lab.a.ns, &flush);
+            let found = lab.a.interface.resolve(address, IN_TIME).unwrap();
+            assert_eq!(found, Some(lab.b.mac), "{address}");
+        }
     });
 }

@@ -1,0 +1,123 @@
+//! Hosts and routers that stop answering, in a namespace, as root.
+
+use super::*;
+
+/// The fast path sends to it, which the kernel does not see.
+#[test]
+fn a_host_that_stops_answering_is_not_sent_to_until_it_answers_again() {
+    if !is_root() {
+        return;
+    }
+    let lab = unacquainted("stops");
+    lab.a.run(|| {
+        let tables = tables();
+        let id = host(&tables, 2);
+        let (resolver, want, hosts) = resolver(&tables, &lab.a);
+        let mut ways = resolver.begin();
+        let b = Some(MacAddr(lab.b.mac));
+        want.send(id).unwrap();
+        let mut known = |mac, longest| mac_within((&resolver, &mut ways), id, mac, longest);
+        assert_eq!(known(b, Duration::from_secs(20)), b);
+        let device = lab.b.interface.name();
+        let address = |change| ip(&lab.b, &format!("address {change} 10.77.0.2/24 dev {device}"));
+        // It misses a question or two, and another program flushes the kernel's table.
+        address("del");
+        assert_eq!(known(None, Duration::from_millis(1500)), b);
+        address("add");
+        for _ in 0..5 {
+            ip(&lab.a, &format!("neigh flush dev {}", lab.a.interface.name()));
+            assert_eq!(known(None, Duration::from_secs(1)), b);
+        }
+        hosts.try_iter().for_each(drop);
+        address("del");
+        assert_eq!(known(None, Duration::from_secs(20)), None, "nobody is there");
+        assert!(hosts.try_iter().any(|found| found == id), "the fast path forgets it");
+        assert_eq!(resolver.shared.unresolved.problems(), [""; 0], "nobody sends to it");
+        want.send(id).unwrap();
+        let begun = Instant::now();
+        assert_eq!(known(b, 2 * LOOK), None);
+        let problems = resolver.shared.unresolved.problems();
+        let text = "packets to host 10.77.0.2 are lost: it does not answer for its MAC address";
+        assert!(
+            problems.len() == 1 && problems[0].starts_with(text),
+            "{problems:?} {:?}",
+            begun.elapsed()
+        );
+        address("add");
+        want.send(id).unwrap();
+        assert_eq!(known(b, Duration::from_secs(5)), b);
+        assert_eq!(resolver.shared.unresolved.problems(), [""; 0]);
+    });
+}
+
+/// The kernel has forgotten meanwhile whom the gateway sent to.
+#[test]
+fn a_host_of_the_process_before_is_not_sent_to_if_nobody_answers() {
+    if !is_root() {
+        return;
+    }
+    let lab = unacquainted("stopped");
+    lab.a.run(|| {
+        let tables = tables();
+        let ids = [2, 9].map(|last| host(&tables, last));
+        let mac = MacAddr([2; 6]);
+        for id in ids {
+            assert!(tables.hosts.resolve(id, Some((mac, 0))));
+        }
+        let (mut resolver, _want, _hosts) = resolver(&tables, &lab.a);
+        resolver.resolved.extend(ids);
+        let mut ways = resolver.begin();
+        let mut known = |id, mac| mac_within((&resolver, &mut ways), id, mac, Duration::from_secs(20));
+        let b = Some(MacAddr(lab.b.mac));
+        assert_eq!(known(ids[0], b), b);
+        assert_eq!(known(ids[1], None), None);
+        assert_eq!(known(ids[0], None), b);
+    });
+}
+
+/// Every link has the network of link-local addresses, and a route without an interface leads to
+/// the first one.
+#[test]
+fn a_router_with_a_link_local_address_is_found_again_on_its_own_link() {
+    if !is_root() {
+        return;
+    }
+    let config = VethConfig {
+        static_neighbours: false,
+        ..VethConfig::tagged("link-local")
+    };
+    let lab = Lab::veth(config).unwrap();
+    add_other_link(&lab.a);
+    lab.a.run(|| {
+        let (own, device) = (lab.a.interface.name(), lab.b.interface.name());
+        let router = |change| ip(&lab.b, &format!("address {change} fe80::77:2/64 dev {device} nodad"));
+        router("add");
+        ip(&lab.a, &format!("address add fe80::77:1/64 dev {own} nodad"));
+        ip(&lab.a, &format!("route add fd88::9/128 via fe80::77:2 dev {own}"));
+        let first = Route::to("fe80::77:2".parse().unwrap()).unwrap().interface;
+        assert_ne!(first.name(), own);
+        let tables = tables();
+        let id = tables.hosts.intern(Host::at("fd88::9".parse().unwrap()));
+        let (resolver, want, _hosts) = resolver(&tables, &lab.a);
+        let mut ways = resolver.begin();
+        let b = Some(MacAddr(lab.b.mac));
+        let mut known = |mac, longest| mac_within((&resolver, &mut ways), id, mac, longest);
+        // As its own traffic would do: the router asks the gateway first.
+        ip(
+            &lab.a,
+            &format!(
+                "neigh replace fe80::77:2 lladdr {} dev {own} nud stale",
+                MacAddr(lab.b.mac)
+            ),
+        );
+        want.send(id).unwrap();
+        assert_eq!(known(b, Duration::from_secs(20)), b);
+        router("del");
+        assert_eq!(known(None, Duration::from_secs(20)), None, "nobody is there");
+        router("add");
+        // The last request may have gone out before.
+        std::thread::sleep(ASK_AGAIN);
+        want.send(id).unwrap();
+        assert_eq!(known(b, Duration::from_secs(5)), b);
+    });
+}
