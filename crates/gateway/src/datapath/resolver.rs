@@ -25,7 +25,7 @@ use super::notices::About;
 use super::ports::Ports;
 use super::unreachable::Tracker;
 use super::unresolved::Cause;
-use super::ways::{Hop, Place, Way, Ways};
+use super::ways::{Hop, HostRoute, NextHop, Ways};
 use super::worker::{Shared, now};
 use crate::model::Tables;
 
@@ -102,7 +102,7 @@ impl Resolver {
                     way
                 }
                 // As it was, until routes are looked at.
-                Err(_) => Way {
+                Err(_) => HostRoute {
                     place: (host.port.unwrap_or(0), host.ip),
                     mtu: None,
                     routed_by: None,
@@ -210,7 +210,7 @@ impl Resolver {
     }
 
     /// From now on a host is reached there, where it is at a hop.
-    fn go(&self, id: HostId, given: &Host, place: Place, ways: &mut Ways<'_>) {
+    fn go(&self, id: HostId, given: &Host, place: NextHop, ways: &mut Ways<'_>) {
         let hop = ways.hops.entry(place).or_default();
         match given.mac.map(|mac| mac.0).or(hop.mac) {
             Some(mac) => self.tell(id, mac, place.0),
@@ -224,12 +224,12 @@ impl Resolver {
         }
     }
 
-    fn ask_kernel(&self, hop: &mut Hop, (port, ip): Place) {
+    fn ask_kernel(&self, hop: &mut Hop, (port, ip): NextHop) {
         hop.asked = Some(Instant::now());
         self.ask_for((port, ip));
     }
 
-    fn ask_for(&self, (port, ip): Place) {
+    fn ask_for(&self, (port, ip): NextHop) {
         if let Some(interface) = self.shared.ports.load().get(port) {
             interface.ask_for(ip);
         }
@@ -262,6 +262,7 @@ impl Resolver {
             let Some(given) = ways.hosts.given(id) else { continue };
             let way = way_to(&ports, &given);
             let place = way.as_ref().ok().map(|way| way.place);
+            let is_unknown = way.as_ref().is_err_and(Cause::is_transient);
             match (place, before) {
                 (Some(place), _) => {
                     let mtu = way.as_ref().ok().and_then(|way| way.mtu);
@@ -274,8 +275,8 @@ impl Resolver {
                         others += 1;
                     }
                 }
-                // A link that is down sends nothing anyway, and brings its routes back.
-                (None, Some((port, _))) if ports.get(port).is_some_and(is_up) => {
+                // Skip links that are down: their routes return when the link is up.
+                (None, Some((port, _))) if !is_unknown && ports.get(port).is_some_and(is_up) => {
                     ways.note_way(id, way);
                     self.unresolve(id);
                     lost += 1;
@@ -294,9 +295,8 @@ impl Resolver {
         }
     }
 
-    /// Stops sending to a host by the way of before, if nobody answers on its new way. Until then
-    /// no packet has to wait for an answer.
-    fn leave_last_hop(&self, id: HostId, given: &Host, place: Place, ways: &mut Ways<'_>) {
+    /// Unresolves a host whose new next hop has not answered. Until then packets use the old one.
+    fn leave_last_hop(&self, id: HostId, given: &Host, place: NextHop, ways: &mut Ways<'_>) {
         let is_sent_to = ways.hosts.find(id).is_some_and(|host| host.mac.is_some());
         let hop = ways.hops.entry(place).or_default();
         if !is_sent_to || hop.mac.is_some() || given.mac.is_some() {
@@ -304,7 +304,7 @@ impl Resolver {
         }
         if hop.asked.is_none() {
             self.ask_kernel(hop, place);
-        } else if hop.is_to_be_asked(LOOK / 2) {
+        } else if hop.is_unanswered_for(LOOK / 2) {
             self.unresolve(id);
         }
     }
@@ -317,41 +317,50 @@ impl Resolver {
         self.unresolve(id);
     }
 
-    /// Nothing is sent to a host any more: its packets wait.
+    /// Marks a host as unresolved; its packets wait.
     fn unresolve(&self, id: HostId) {
         self.tables.hosts.resolve(id, None);
-        // Nobody is there any more: then the data path ends.
+        // The channel is closed only when the data path ends.
         _ = self.found.send(id);
     }
 
-    /// What the kernel tells.
+    /// Handles what the kernel has reported since the last call.
     fn listen(&self, ways: &mut Ways<'_>) {
         let Some(watch) = &mut ways.watch else { return };
+        let mut states = HashMap::new();
         loop {
-            match watch.next() {
-                Ok(Some(NeighbourEvent::Known { index, address, mac })) => {
-                    let place = ways.ports.number(index).map(|port| (port, address));
-                    if let Some((place, hop)) = place.and_then(|place| Some((place, ways.hops.get_mut(&place)?))) {
-                        self.learn(hop, place, mac);
-                    }
-                }
-                Ok(Some(NeighbourEvent::Failed { index, address })) => {
-                    let place = ways.ports.number(index).map(|port| (port, address));
-                    let hop = place.and_then(|place| ways.hops.get(&place));
-                    ways.is_to_be_looked_through |= hop.is_some_and(|hop| hop.mac.is_some());
-                }
-                Ok(Some(_)) => ways.is_to_be_looked_through = true,
+            let event = match watch.next() {
+                Ok(Some(event)) => event,
                 Ok(None) => return,
                 Err(error) => {
                     tracing::debug!(%error, "the kernel cannot be listened to");
                     return;
                 }
+            };
+            let (index, address, mac) = match event {
+                NeighbourEvent::Known { index, address, mac } => (index, address, Some(mac)),
+                NeighbourEvent::Failed { index, address } => (index, address, None),
+                _ => {
+                    ways.is_to_be_looked_through = true;
+                    continue;
+                }
+            };
+            let Some(port) = ways.ports.number(index) else { continue };
+            let place = (port, address);
+            let Some(hop) = ways.hops.get_mut(&place) else { continue };
+            let is_up = || ways.ports.get(port).is_some_and(is_up);
+            match mac {
+                Some(mac) => self.learn(hop, place, mac),
+                None if hop.mac.is_some() && *states.entry(index).or_insert_with(is_up) => {
+                    self.handle_lost_mac(hop, place);
+                }
+                None => {}
             }
         }
     }
 
-    fn learn(&self, hop: &mut Hop, (port, _): Place, mac: [u8; 6]) {
-        hop.doubted = None;
+    fn learn(&self, hop: &mut Hop, (port, _): NextHop, mac: [u8; 6]) {
+        hop.mac_lost_at = None;
         if hop.mac != Some(mac) {
             hop.mac = Some(mac);
             hop.unanswered = None;
@@ -364,8 +373,14 @@ impl Resolver {
         let ports = self.shared.ports.load();
         let mut failed = None;
         for (port, interface) in ports.iter() {
+            let is_up = is_up(interface);
+            if !is_up {
+                // Nobody can answer. The time begins again when the link is up.
+                let on_link = ways.hops.iter_mut().filter(|((of, _), _)| *of == port);
+                on_link.for_each(|(_, hop)| hop.mac_lost_at = None);
+            }
             for family in [IpAddr::from([0; 4]), IpAddr::from([0; 16])] {
-                let is_there = |(of, ip): &Place| *of == port && ip.is_ipv4() == family.is_ipv4();
+                let is_there = |(of, ip): &NextHop| *of == port && ip.is_ipv4() == family.is_ipv4();
                 if !ways.hops.keys().any(is_there) {
                     continue;
                 }
@@ -381,8 +396,7 @@ impl Resolver {
                     let Some(hop) = ways.hops.get_mut(&place) else { continue };
                     match mac {
                         Some(mac) => self.learn(hop, place, mac),
-                        // Nobody answers on a link that is down, which its own notice says.
-                        None if hop.mac.is_some() && is_up(interface) => self.doubt(hop, place),
+                        None if hop.mac.is_some() && is_up => self.handle_lost_mac(hop, place),
                         None => {}
                     }
                 }
@@ -400,11 +414,15 @@ impl Resolver {
         }
     }
 
-    /// The kernel does not know a MAC address any more: checks of it have failed, or somebody has
-    /// removed its entry. So it asks all on the link, and nobody may be there.
-    fn doubt(&self, hop: &mut Hop, place: Place) {
-        if !hop.doubt() {
-            return self.ask_for(place);
+    /// Handles a MAC address that the kernel lost: asks again, and unresolves the hosts after
+    /// [`NO_ANSWER`](super::ways::NO_ANSWER).
+    fn handle_lost_mac(&self, hop: &mut Hop, place: NextHop) {
+        let is_new = hop.mac_lost_at.is_none();
+        if !hop.note_lost_mac() {
+            if is_new || hop.is_to_be_asked(ASK_AGAIN) {
+                self.ask_kernel(hop, place);
+            }
+            return;
         }
         let mut reader = self.tables.hosts.reader();
         for id in &hop.hosts {
@@ -433,7 +451,7 @@ impl Resolver {
         if let Some(host) = self.tables.hosts.reader().find(id) {
             self.shared.unresolved.remove(host.ip);
         }
-        // Nobody is there any more: then the data path ends.
+        // The channel is closed only when the data path ends.
         _ = self.found.send(id);
     }
 }
@@ -448,7 +466,7 @@ fn hosts(numbers: Range<usize>) -> impl Iterator<Item = HostId> {
 }
 
 /// By which port a host is reached, whose MAC address packets to it get, and how long they may be.
-fn way_to(ports: &Ports, given: &Host) -> Result<Way, Cause> {
+fn way_to(ports: &Ports, given: &Host) -> Result<HostRoute, Cause> {
     let route = Route::to(given.ip).map_err(|error| Cause::of_route(&error))?;
     if route.is_local {
         return Err(Cause::OwnAddress);
@@ -464,7 +482,7 @@ fn way_to(ports: &Ports, given: &Host) -> Result<Way, Cause> {
     let is_its = routed == Some(port);
     let router = route.gateway.filter(|_| is_its);
     let mtu = route.mtu.filter(|_| is_its).and_then(|mtu| u16::try_from(mtu).ok());
-    Ok(Way {
+    Ok(HostRoute {
         place: (port, router.unwrap_or(given.ip)),
         mtu: mtu.and_then(NonZeroU16::new),
         routed_by: by,

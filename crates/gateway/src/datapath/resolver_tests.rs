@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use nix::errno::Errno;
 use ringside_gateway_core::conntrack::Limits;
 use ringside_gateway_core::decide::{PortSettings, Settings};
 use ringside_gateway_core::table::Neighbor;
@@ -242,6 +243,24 @@ fn another_route_or_none_is_obeyed() {
         route(by_b);
         assert_eq!(known(None, 3 * LOOK), b);
     });
+}
+
+/// A query may also fail for want of memory, or because its interface has just gone.
+#[test]
+fn only_answers_of_the_kernel_withdraw_a_route() {
+    let is_transient = |errno: Errno| {
+        let source = std::io::Error::from(errno);
+        let address = [10, 88, 0, 9].into();
+        Cause::of_route(&ringside_nic::Error::NoRoute { address, source }).is_transient()
+    };
+    for refusal in [Errno::ENETUNREACH, Errno::EHOSTUNREACH, Errno::EACCES, Errno::EINVAL] {
+        assert!(!is_transient(refusal), "{refusal}");
+    }
+    for failure in [Errno::ENOMEM, Errno::ENOBUFS] {
+        assert!(is_transient(failure), "{failure}");
+    }
+    let gone = Interface::by_index(u32::MAX / 2).unwrap_err();
+    assert!(Cause::of_route(&gone).is_transient());
 }
 
 /// A few packets, and no more. A router has many hosts behind it.

@@ -14,7 +14,7 @@ use ringside_gateway_core::decide::PortSettings;
 
 use super::pace::Gate;
 use super::ports::Ports;
-use super::ways::Way;
+use super::ways::HostRoute;
 
 /// Longer than the pauses between the packets of a tenant that pings.
 pub(super) const ENTRY_TIMEOUT: u64 = 30 * SECOND;
@@ -34,7 +34,7 @@ pub(super) enum Cause {
     NoRoute,
     /// A route or a rule of this type refuses it.
     Refused(&'static str),
-    /// The kernel's other reason.
+    /// The kernel was not able to look for a route, for this reason.
     Unknown(String),
     /// The host's address is the gateway's own.
     OwnAddress,
@@ -44,8 +44,8 @@ pub(super) enum Cause {
     NoInterface { number: u8, count: usize },
     /// The interface has no address of the host's family.
     NoAddress { interface: String, is_v4: bool },
-    /// Nobody answers for the MAC address of the host or the router to it. The kernel may route by
-    /// another interface than the gateway's only one.
+    /// Nobody answers for the MAC address of the host or the router to it. With a port that was
+    /// given (`--port`) the kernel may route by an interface that is not the gateway's.
     NoAnswer {
         hop: IpAddr,
         interface: String,
@@ -69,6 +69,11 @@ impl Cause {
         }
     }
 
+    /// Returns whether the kernel may still route to the host as before.
+    pub(super) fn is_transient(&self) -> bool {
+        matches!(self, Self::Unknown(_))
+    }
+
     /// Returns what keeps packets of a host from a port, if that does not depend on routes.
     pub(super) fn of_port(ports: &Ports, own: &[PortSettings], number: u8, host: IpAddr) -> Result<(), Self> {
         let count = ports.len();
@@ -90,7 +95,7 @@ impl Cause {
     }
 
     /// Returns that nobody answers on the way to a host.
-    pub(super) fn no_answer(ports: &Ports, way: &Way) -> Self {
+    pub(super) fn no_answer(ports: &Ports, way: &HostRoute) -> Self {
         let (number, hop) = way.place;
         Self::NoAnswer {
             hop,
@@ -147,12 +152,15 @@ impl Cause {
                      `ip {family}rule` show them"
                 )
             }
-            Self::Unknown(_) => format!("correct the route to {host}"),
+            Self::Unknown(_) => {
+                format!("the gateway tries again with the next packet; see `ip route get {host}`")
+            }
             Self::OwnAddress => "put its neighbours with the address of the host that they live on".to_owned(),
             Self::OtherInterface { by, .. } => {
                 format!(
-                    "correct the route (`ip route get {host}`), or add {by} to path.interface and \
-                     restart the gateway"
+                    "correct the route (`ip route get {host}`), add {by} to path.interface and \
+                     restart the gateway, or put its neighbours with `--port` if the host is on \
+                     the link of an interface there"
                 )
             }
             Self::NoInterface { .. } => {

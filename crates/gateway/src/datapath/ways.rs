@@ -1,4 +1,4 @@
-//! What the resolver knows of hosts, and of who is on the links for them.
+//! State of the resolver: hosts, their next hops and MAC addresses.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -28,17 +28,17 @@ const CHECK_ROUND: usize = 30;
 /// Parts of all neighbours that are looked through with each look for who lives where: all of them in a minute or so.
 const PARTS: usize = 4;
 
-/// Somebody on a link, by the port's number.
-pub(super) type Place = (u8, IpAddr);
+/// Next hop: interface number and IP address.
+pub(super) type NextHop = (u8, IpAddr);
 
-/// How a host is reached, as the kernel's routes say.
+/// Next hop of a host, and the MTU of its route if it has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Way {
-    /// Who gets its packets.
-    pub(super) place: Place,
-    /// The longest packet that gets there, if the route says so.
+pub(super) struct HostRoute {
+    /// The hop that gets its packets.
+    pub(super) place: NextHop,
+    /// The MTU of the route, if it has one.
     pub(super) mtu: Option<NonZeroU16>,
-    /// The interface by which the kernel routes to it, if that is none of the gateway's.
+    /// The interface of the route, if it is not one of the gateway's.
     pub(super) routed_by: Option<String>,
 }
 
@@ -50,15 +50,15 @@ pub(super) struct Hop {
     pub(super) asked: Option<Instant>,
     /// When the kernel was last made to check the MAC address.
     pub(super) checked: Option<Instant>,
-    /// Since when the kernel does not know the MAC address any more, and asks for it.
-    pub(super) doubted: Option<Instant>,
+    /// When the kernel lost the MAC address.
+    pub(super) mac_lost_at: Option<Instant>,
     /// When the last packet came for it that has to wait.
     wanted: Option<Instant>,
     /// When packets began to come for it that nobody answers for.
     pub(super) unanswered: Option<Instant>,
 }
 
-/// True if the last time was never, or that long ago.
+/// Returns whether `last` is None or at least `after` ago.
 fn is_due(last: Option<Instant>, after: Duration) -> bool {
     last.is_none_or(|last| last.elapsed() >= after)
 }
@@ -66,6 +66,12 @@ fn is_due(last: Option<Instant>, after: Duration) -> bool {
 impl Hop {
     pub(super) fn is_to_be_asked(&self, after: Duration) -> bool {
         is_due(self.asked, after)
+    }
+
+    /// Returns whether requests or packets began so long ago without an answer. Requests may be
+    /// repeated meanwhile.
+    pub(super) fn is_unanswered_for(&self, time: Duration) -> bool {
+        is_due(self.asked, time) || self.unanswered.is_some_and(|begun| begun.elapsed() >= time)
     }
 
     pub(super) fn is_waited_for(&self) -> bool {
@@ -87,28 +93,28 @@ impl Hop {
         begun.filter(|begun| begun.elapsed() >= NO_ANSWER)
     }
 
-    /// Returns whether its MAC address is to be checked. One that is in doubt is asked for already.
+    /// Returns whether its MAC address is to be checked. A lost one is asked for already.
     fn is_to_be_checked(&self) -> bool {
-        let doubt_ends = NO_ANSWER + 2 * LOOK;
-        self.mac.is_some() && is_due(self.checked, CHECK) && is_due(self.doubted, doubt_ends)
+        let loss_ends = NO_ANSWER + 2 * LOOK;
+        self.mac.is_some() && is_due(self.checked, CHECK) && is_due(self.mac_lost_at, loss_ends)
     }
 
-    /// Notes that the kernel does not know the MAC address any more. Returns whether that has been
-    /// so for long enough: then the MAC address is forgotten.
-    pub(super) fn doubt(&mut self) -> bool {
-        let begun = *self.doubted.get_or_insert_with(Instant::now);
+    /// Notes that the kernel lost the MAC address. Clears it and returns true if that was
+    /// [`NO_ANSWER`] ago.
+    pub(super) fn note_lost_mac(&mut self) -> bool {
+        let begun = *self.mac_lost_at.get_or_insert_with(Instant::now);
         if begun.elapsed() < NO_ANSWER {
             return false;
         }
         let now = Some(Instant::now());
-        (self.mac, self.doubted) = (None, None);
+        (self.mac, self.mac_lost_at) = (None, None);
         (self.asked, self.wanted, self.unanswered) = (now, now, Some(begun));
         true
     }
 
-    /// Notes that another look at those on the links is needed: whoever that is now.
+    /// Clears the times, so that the hop is asked for and checked again.
     pub(super) fn renew(&mut self) {
-        (self.asked, self.checked, self.doubted) = (None, None, None);
+        (self.asked, self.checked, self.mac_lost_at) = (None, None, None);
     }
 }
 
@@ -116,7 +122,7 @@ impl Hop {
 pub(super) struct Known {
     pub(super) id: HostId,
     /// What the kernel's routes said when they were asked last, and when that was.
-    pub(super) way: Result<Way, Cause>,
+    pub(super) way: Result<HostRoute, Cause>,
     pub(super) routed: Instant,
     /// When the last packet came for it that has to wait.
     wanted: Option<Instant>,
@@ -125,7 +131,7 @@ pub(super) struct Known {
 }
 
 impl Known {
-    pub(super) fn place(&self) -> Option<Place> {
+    pub(super) fn place(&self) -> Option<NextHop> {
         self.way.as_ref().ok().map(|way| way.place)
     }
 }
@@ -133,7 +139,7 @@ impl Known {
 /// What is known of hosts on which somebody lives. Who has none any more is forgotten, after one to two rounds.
 pub(super) struct Ways<'a> {
     pub(super) hosts: HostReader,
-    pub(super) hops: HashMap<Place, Hop>,
+    pub(super) hops: HashMap<NextHop, Hop>,
     /// In the order in which their routes are looked at.
     pub(super) places: Vec<Known>,
     /// The round of looks through all neighbours, how far it is, and on which hosts, by number, it has found some.
@@ -160,7 +166,7 @@ pub(super) struct Ways<'a> {
 impl Ways<'_> {
     /// Notes what the kernel's routes say of a host: it is at this hop, or at none, and no longer
     /// where it was.
-    pub(super) fn note_way(&mut self, id: HostId, way: Result<Way, Cause>) {
+    pub(super) fn note_way(&mut self, id: HostId, way: Result<HostRoute, Cause>) {
         let (routed, round) = (Instant::now(), self.round);
         let place = way.as_ref().ok().map(|way| way.place);
         match self.numbers.get(&id) {
@@ -189,7 +195,7 @@ impl Ways<'_> {
     }
 
     /// Returns what the kernel's routes said of a host, if that was a moment ago.
-    pub(super) fn latest_way(&self, id: HostId) -> Option<Result<Way, Cause>> {
+    pub(super) fn latest_way(&self, id: HostId) -> Option<Result<HostRoute, Cause>> {
         let known = &self.places[*self.numbers.get(&id)?];
         (known.routed.elapsed() < ASK_AGAIN).then(|| known.way.clone())
     }
@@ -206,7 +212,7 @@ impl Ways<'_> {
 
     /// Returns hosts that packets came for lately and that nobody answers for, how they would be
     /// reached, and how long ago the last packet came.
-    pub(super) fn unanswered(&self) -> impl Iterator<Item = (HostId, &Way, Duration)> {
+    pub(super) fn unanswered(&self) -> impl Iterator<Item = (HostId, &HostRoute, Duration)> {
         self.places.iter().filter_map(|known| {
             let (way, wanted) = (known.way.as_ref().ok()?, known.wanted?);
             let begun = self.hops.get(&way.place)?.unanswered()?;
@@ -216,7 +222,7 @@ impl Ways<'_> {
         })
     }
 
-    fn leave_hop(&mut self, id: HostId, place: Place) {
+    fn leave_hop(&mut self, id: HostId, place: NextHop) {
         let left = self.hops.get_mut(&place);
         let is_empty = left.is_some_and(|hop| {
             hop.hosts.remove(&id);
@@ -265,15 +271,15 @@ impl Ways<'_> {
 
     /// Returns the places whose MAC addresses are to be checked now, and notes that they are: those
     /// that were not for longest first.
-    pub(super) fn take_for_check(&mut self) -> Vec<Place> {
+    pub(super) fn take_for_check(&mut self) -> Vec<NextHop> {
         let due = self.hops.iter().filter(|(_, hop)| hop.is_to_be_checked());
         let mut due: Vec<_> = due.map(|(place, hop)| (hop.checked, *place)).collect();
         due.sort_unstable();
         due.truncate(CHECKS.max(self.hops.len() / CHECK_ROUND));
-        let due: Vec<Place> = due.into_iter().map(|(_, place)| place).collect();
+        let due: Vec<NextHop> = due.into_iter().map(|(_, place)| place).collect();
         for place in &due {
             if let Some(hop) = self.hops.get_mut(place) {
-                (hop.checked, hop.doubted) = (Some(Instant::now()), None);
+                (hop.checked, hop.mac_lost_at) = (Some(Instant::now()), None);
             }
         }
         due

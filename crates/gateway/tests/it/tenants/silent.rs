@@ -55,8 +55,8 @@ fn a_host_that_goes_down_is_named_and_comes_back(kind: Kind) {
         let begun = Instant::now();
         let text = no_answer(&bed);
         wait_for_problem(&mut bed, to, &text);
-        // On a busy machine a little more than the ten seconds.
-        assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+        // Ten seconds or so, and more on a busy machine.
+        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
         all_are_counted(&mut bed, to);
         bed.hosts[1].set_silent(false);
         if family == Family::V6 {
