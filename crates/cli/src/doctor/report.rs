@@ -109,6 +109,9 @@ impl Report {
             let fine = of(Severity::Ok).filter(|finding| finding.about == tried);
             title(&self.title(tried), fine.collect());
         }
+        // The host's interfaces, and what was asked for by `--flow`.
+        let asked = |finding: &&Finding| finding.about == About::Interfaces || finding.id == "interface.flow";
+        title("Interfaces", of(Severity::Ok).filter(asked).collect());
         title("Notes", of(Severity::Note).collect());
     }
 

@@ -426,7 +426,7 @@ fn check_look(end: &End, line: &str, answer: &str, detail: &str) {
     assert!(first.contains(answer), "{line}: {answer:?} is not first: {brief}");
     assert!(brief.contains("-v\n"), "{line}: {brief}");
     assert!(!brief.contains(detail), "{line}: {brief}");
-    let all = run(end, &format!("{line} -v")).good().out;
+    let all = run(end, &format!("{line} -v")).out;
     assert!(all.contains(detail), "{line} -v: {detail:?} is not in {all}");
 }
 

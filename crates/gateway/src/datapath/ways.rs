@@ -95,15 +95,15 @@ impl Hop {
 
     /// Returns whether its MAC address is to be checked. A lost one is asked for already.
     fn is_to_be_checked(&self) -> bool {
-        let loss_ends = NO_ANSWER + 2 * LOOK;
+        let loss_ends = NO_ANSWER + 3 * LOOK;
         self.mac.is_some() && is_due(self.checked, CHECK) && is_due(self.mac_lost_at, loss_ends)
     }
 
-    /// Notes that the kernel lost the MAC address. Clears it and returns true if that was
-    /// [`NO_ANSWER`] ago.
+    /// Notes that the kernel lost the MAC address. Clears it and returns true if that was half a
+    /// second more than [`NO_ANSWER`] ago: the kernel's third request leaves after two seconds.
     pub(super) fn note_lost_mac(&mut self) -> bool {
         let begun = *self.mac_lost_at.get_or_insert_with(Instant::now);
-        if begun.elapsed() < NO_ANSWER {
+        if begun.elapsed() < NO_ANSWER + LOOK / 2 {
             return false;
         }
         let now = Some(Instant::now());

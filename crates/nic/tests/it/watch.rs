@@ -427,7 +427,7 @@ fn neighbours_are_asked_for_on_their_own_link() {
     ip(&lab.a.ns, &format!("address add fe80::77:1/64 dev {own} nodad"));
     for address in addresses {
         let name = lab.b.interface.name();
-        ip(&lab.b.ns, &format!("address add {address} dev {name}"));
+        ip(&lab.b.ns, &format!("address add {address} dev {name} nodad"));
     }
     ip(
         &lab.b.ns,
