@@ -205,7 +205,7 @@ pub(crate) fn advice(error: &io::Error) -> &'static str {
     }
 }
 
-/// What usually helps when a loaded program cannot be looked at.
+/// Returns advice for a loaded program that cannot be inspected.
 fn inspect_advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied => " (it takes CAP_SYS_ADMIN: run as root)",

@@ -105,7 +105,7 @@ use crate::api::{TcpListener, Tls, UnixSocket};
 use crate::datapath::{CARRIED, PathOptions, SHORTEST};
 use crate::fleet::{EtcdOptions, MemberOptions};
 
-/// How long versions of deleted objects can be remembered: a hundred years.
+/// Maximum time for which versions of deleted objects are remembered: a hundred years.
 const MAX_TOMBSTONES: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// What is wrong with a configuration: everything that is, with its place.

@@ -61,7 +61,7 @@ pub(crate) struct Reading {
     pub(crate) steal: f64,
     /// Share of the slot in which a thread of ours was ready to run and another process had its CPU; the worst thread's.
     pub(crate) waiting: f64,
-    /// The same of the threads of a server; `None` without one, or where it does not report it.
+    /// Such a share of a server's threads; `None` without a server, or if it reports none.
     pub(crate) far_waiting: Option<f64>,
 }
 

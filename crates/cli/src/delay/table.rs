@@ -16,7 +16,7 @@ use crate::system;
 
 const TITLE: &str = "Delay from the XDP program to the application's dequeue, µs";
 
-/// What a table shows beside the figures, and where.
+/// Parts of a table beside its figures.
 pub(super) struct Options<'a> {
     /// The path in words, and what is to be known about it.
     pub(super) path: &'a [String],

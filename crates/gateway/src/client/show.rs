@@ -120,7 +120,7 @@ pub(super) fn table<'a>(
 pub(super) struct Columns {
     pub(super) required: &'static [&'static str],
     pub(super) optional: &'static [&'static str],
-    /// Whether other columns are allowed; they are ignored.
+    /// True if other columns are ignored, false if they are an error.
     pub(super) allows_others: bool,
 }
 

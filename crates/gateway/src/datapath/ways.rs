@@ -25,7 +25,7 @@ const CHECK: Duration = Duration::from_secs(3);
 const CHECKS: usize = 256;
 /// All are checked within so many looks, however many they are.
 const CHECK_ROUND: usize = 30;
-/// Parts of all neighbours that are looked through with each look for who lives where: all of them in a minute or so.
+/// Parts of the neighbours that each look reads to find hosts in use: all parts in about a minute.
 const PARTS: usize = 4;
 
 /// Next hop: interface number and IP address.
@@ -136,13 +136,13 @@ impl Known {
     }
 }
 
-/// What is known of hosts on which somebody lives. Who has none any more is forgotten, after one to two rounds.
+/// State of hosts that have neighbours. A host without any is removed after one to two rounds.
 pub(super) struct Ways<'a> {
     pub(super) hosts: HostReader,
     pub(super) hops: HashMap<NextHop, Hop>,
     /// In the order in which their routes are looked at.
     pub(super) places: Vec<Known>,
-    /// The round of looks through all neighbours, how far it is, and on which hosts, by number, it has found some.
+    /// Round of looks through all neighbours, its next part, and, by number, the hosts in use.
     pub(super) round: u64,
     pub(super) part: usize,
     pub(super) used: Vec<bool>,
@@ -245,7 +245,8 @@ impl Ways<'_> {
         }
     }
 
-    /// Looks on for who lives on which host. After a round: hosts that were known all the while, on which it has found nobody.
+    /// Reads the next parts of the neighbours. After a round, returns hosts that were known during
+    /// all of it and have no neighbour.
     pub(super) fn look_for_users(&mut self, neighbors: &Neighbors) -> Vec<HostId> {
         for part in self.part..(self.part + PARTS).min(Neighbors::PARTS) {
             neighbors.for_each_of(part, |_, neighbor| {
