@@ -71,7 +71,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 pub(crate) fn modes(device: &DeviceCapabilities) -> &'static str {
     let native = XdpFeatures::BASIC | XdpFeatures::REDIRECT;
     match device.xdp_features {
-        None => "modes not told (Linux 6.3 does)",
+        None => "modes unknown (needs Linux 6.3)",
         Some(set) if set.contains(XdpFeatures::XSK_ZEROCOPY) => "native XDP and zero-copy",
         Some(set) if set.contains(native) => "native XDP, no zero-copy",
         Some(_) => "generic XDP only",
@@ -84,7 +84,7 @@ pub(crate) fn metadata(device: &DeviceCapabilities) -> String {
     let tx = device.xsk_features.map(|set| set.to_string());
     format!(
         "of received packets {}, of sent ones {}",
-        rx.as_deref().unwrap_or("not told"),
-        tx.as_deref().unwrap_or("not told")
+        rx.as_deref().unwrap_or("unknown"),
+        tx.as_deref().unwrap_or("unknown")
     )
 }

@@ -62,6 +62,9 @@ impl Interface {
     /// Returns false if the kernel does not know the hardware address. An entry that somebody has
     /// set (`permanent`, `noarp`, `extern_learn`, `extern_valid`, `managed`) stays as it is.
     ///
+    /// The kernel sends requests to IPv6 neighbours from a link-local address of the interface
+    /// (`ndisc_send_ns`). Without one it sends none, and the check fails.
+    ///
     /// # Errors
     ///
     /// [`Error::Kernel`] without `CAP_NET_ADMIN`, or if the kernel does not answer.

@@ -56,7 +56,7 @@ where
 /// Counts queues, and names those that an AF_XDP socket is bound to.
 fn queues(queues: Option<&[QueueDetail]>) -> String {
     let Some(queues) = queues else {
-        return "unknown (Linux 6.8 tells)".to_owned();
+        return "unknown (needs Linux 6.8)".to_owned();
     };
     if queues.is_empty() {
         return "none are active".to_owned();
@@ -67,7 +67,7 @@ fn queues(queues: Option<&[QueueDetail]>) -> String {
         .map(|queue| queue.id.to_string())
         .collect();
     let sockets = match (bound.is_empty(), queues.iter().all(|queue| queue.xsk.is_none())) {
-        (_, true) => "AF_XDP sockets not told (Linux 6.15 does)".to_owned(),
+        (_, true) => "AF_XDP sockets unknown (needs Linux 6.15)".to_owned(),
         (true, _) => "no AF_XDP socket".to_owned(),
         (false, _) => format!("an AF_XDP socket is bound to RX queue {}", bound.join(", ")),
     };
@@ -105,7 +105,7 @@ impl fmt::Display for State {
         self.settings(&mut line)?;
         line("qdiscs", &qdiscs(&self.qdiscs))?;
         match &self.queues {
-            None => line("queues", "unknown (Linux 6.8 tells)")?,
+            None => line("queues", "unknown (needs Linux 6.8)")?,
             Some(queues) if queues.is_empty() => line("queues", "none are active")?,
             Some(queues) => queues.iter().try_for_each(|queue| {
                 let kind = match queue.kind {
@@ -175,11 +175,11 @@ fn program(program: &Attached) -> String {
 }
 
 fn uses(queue: &QueueDetail) -> String {
-    let napi = queue.napi.map_or("NAPI not told".into(), |id| format!("NAPI {id}"));
+    let napi = queue.napi.map_or("NAPI not reported".into(), |id| format!("NAPI {id}"));
     let socket = match queue.xsk {
         Some(true) => "an AF_XDP socket is bound",
         Some(false) => "no AF_XDP socket",
-        None => "AF_XDP socket not told (Linux 6.15 does)",
+        None => "AF_XDP socket unknown (needs Linux 6.15)",
     };
     let io_uring = if queue.io_uring == Some(true) { ", io_uring" } else { "" };
     format!("{napi}, {socket}{io_uring}")

@@ -20,7 +20,7 @@ Examples:
   ringside doctor eth0 --flow 192.0.2.7:4000-192.0.2.1:4789  which queue does this flow come to?
   ringside doctor eth0 --json | jq .findings
 
-Errors and warnings say what, why it matters, and the command that mends it; so do notes with
+Errors and warnings say what, why it matters, and the command to fix it; so do notes with
 -v. Exit status: 0 if there is
 nothing above a note, 3 with a warning, 4 with an error; 1 if the examination itself could not be
 made, 2 for a wrong command line.
@@ -60,8 +60,8 @@ pub(crate) struct Args {
     /// Leave out the test on a veth pair
     #[arg(long)]
     pub(super) no_veth: bool,
-    /// Print all findings, also those that are fine, and for notes why they matter and what mends
-    /// them
+    /// Print all findings, also those that are fine, and for notes why they matter and how to
+    /// fix them
     #[arg(short, long)]
     pub(super) verbose: bool,
     /// Print JSON (schema ringside.doctor/1) to standard output

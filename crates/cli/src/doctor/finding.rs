@@ -1,4 +1,4 @@
-//! What was found: a fact that is fine in a line, one that is not with what it means and what mends it.
+//! What was found: a fact that is fine in a line, one that is not with what it means and how to fix it.
 
 use serde::Serialize;
 
@@ -64,7 +64,7 @@ pub(super) struct Finding {
     pub(super) what: String,
     /// Why it matters; empty where all is well.
     pub(super) why: String,
-    /// The command that mends it, where there is one.
+    /// The command that fixes it, if there is one.
     pub(super) mend: Option<String>,
 }
 
@@ -121,7 +121,7 @@ impl<'a> Findings<'a> {
 }
 
 impl Finding {
-    /// Writes what was found, and with `details` why it matters and what mends it.
+    /// Writes what was found, and with `details` why it matters and how to fix it.
     pub(super) fn write(&self, text: &mut String, details: bool) {
         const WIDTH: usize = 8;
         // Lines behind the first are indented as far as it is.

@@ -16,7 +16,7 @@ pub(crate) fn spinning(args: &PortArgs, threads: usize) -> u32 {
 }
 
 /// Warns if more threads spin than there are CPUs: `own` of this command, and `beside` of its other
-/// end on this machine.
+/// end on this machine, which is taken to have the same CPUs.
 pub(crate) fn warn(args: &PortArgs, own: u32, beside: u32) -> Result<()> {
     let allowed = pin::allowed()?.len();
     let chosen = match &args.cpus {
@@ -31,15 +31,17 @@ pub(crate) fn warn(args: &PortArgs, own: u32, beside: u32) -> Result<()> {
 
 /// `chosen` are the CPUs for this command's threads, `allowed` those for both ends.
 fn warning(own: u32, beside: u32, chosen: usize, allowed: usize) -> Option<String> {
-    let advice = "and keep each other waiting: use --wait poll, or fewer --queues";
+    let advice = "--wait poll, or fewer --queues";
     if own as usize > chosen {
-        return Some(format!("{own} threads spin on {chosen} CPU(s) {advice}"));
+        return Some(format!(
+            "{own} threads spin on {chosen} CPU(s) and keep each other waiting: use {advice}"
+        ));
     }
     let all = own.saturating_add(beside);
     (beside != 0 && all as usize > allowed).then(|| {
         format!(
-            "{all} threads spin on {allowed} CPU(s) of this machine, {beside} of them of the other \
-             end, {advice} at either end"
+            "{all} threads spin on {allowed} CPU(s), {beside} of them of the other end, and keep each \
+             other waiting: start the other end with {advice}"
         )
     })
 }
@@ -53,7 +55,7 @@ mod tests {
         // Two queues each on two CPUs: a ping has one thread for all.
         let text = warning(1, 2, 2, 2).unwrap();
         assert!(
-            text.starts_with("3 threads spin on 2 CPU(s) of this machine, 2 of them"),
+            text.starts_with("3 threads spin on 2 CPU(s), 2 of them of the other end"),
             "{text}"
         );
         let text = warning(3, 2, 2, 2).unwrap();

@@ -38,7 +38,7 @@ fn a_veth() {
     assert_eq!(line(&text, "channels"), "RX 2 of 2, TX 2 of 2");
     assert_eq!(line(&text, "rings"), "none that can be set");
     assert_eq!(line(&text, "XDP program"), "none");
-    assert_eq!(line(&text, "TX queue 1"), "NAPI not told, no AF_XDP socket");
+    assert_eq!(line(&text, "TX queue 1"), "NAPI not reported, no AF_XDP socket");
     assert!(!text.contains("unknown"), "root sees everything: {text}");
 
     let mut json = json(&lab.a, "caps {} --json");
@@ -112,8 +112,8 @@ fn an_interface_in_use() {
     let pid = receiver.pid();
     let told = format!("ringside_xsk (id {id}), attached native, held by process {pid} (ringside)");
     assert_eq!(line(&text, "XDP program"), told);
-    assert_eq!(line(&text, "RX queue 0"), "NAPI not told, no AF_XDP socket");
-    assert_eq!(line(&text, "RX queue 1"), "NAPI not told, an AF_XDP socket is bound");
+    assert_eq!(line(&text, "RX queue 0"), "NAPI not reported, no AF_XDP socket");
+    assert_eq!(line(&text, "RX queue 1"), "NAPI not reported, an AF_XDP socket is bound");
     let program = &json["state"]["xdp_program"];
     let expected = serde_json::json!({
         "id": id, "name": "ringside_xsk", "mode": "native", "holders": [{ "pid": pid, "command": "ringside" }],

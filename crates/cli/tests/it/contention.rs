@@ -209,10 +209,10 @@ fn spinning_threads_of_a_server_on_this_machine_are_counted() {
     if !is_root() {
         return;
     }
-    let cpus = std::thread::available_parallelism().unwrap().get();
-    let lab = lab("valid-sum", cpus.try_into().unwrap());
+    let cpus = rustix::thread::sched_getaffinity(None).unwrap().count();
+    let lab = lab("valid-sum", cpus);
     let warning = format!(
-        "{} threads spin on {cpus} CPU(s) of this machine, {cpus} of them",
+        "{} threads spin on {cpus} CPU(s), {cpus} of them of the other end",
         cpus + 1
     );
     for (options, warns) in [("--wait spin", true), ("--wait poll", false)] {

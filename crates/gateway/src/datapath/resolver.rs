@@ -168,7 +168,7 @@ impl Resolver {
     /// Asks for a host that packets wait for, and notes why nobody can be asked.
     fn ask_or_note(&self, id: HostId, ways: &mut Ways<'_>) {
         let asked = self.ask(id, ways);
-        ways.want(id);
+        ways.note_packet(id);
         if let (Err(cause), Some(host)) = (asked, ways.hosts.find(id)) {
             self.shared.unresolved.record(host.ip, cause, now());
         }
@@ -443,7 +443,8 @@ impl Resolver {
                     .record(host.ip, Cause::no_answer(&ports, way), came);
             }
         }
-        self.shared.unresolved.expire(now());
+        let settings = self.shared.settings.load();
+        (self.shared.unresolved).expire(now(), |cause| cause.is_over(&ports, &settings.ports));
     }
 
     fn tell(&self, id: HostId, mac: [u8; 6], port: u8) {

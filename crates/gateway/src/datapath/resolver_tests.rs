@@ -293,7 +293,8 @@ fn hosts_without_an_answer_are_named_if_a_packet_came_for_them() {
         let note = unresolved.note([10, 88, 0, 9].into());
         assert!(note.contains("the router 10.77.0.123 does not answer"), "{note}");
         // From the packets on, however often it is looked at.
-        unresolved.expire(now() + ENTRY_TIMEOUT + nanoseconds(LOOK) - nanoseconds(begun.elapsed()));
+        let later = now() + ENTRY_TIMEOUT + nanoseconds(LOOK) - nanoseconds(begun.elapsed());
+        unresolved.expire(later, |_| false);
         assert_eq!(unresolved.problems(), [""; 0]);
     });
 }
@@ -333,6 +334,13 @@ fn hosts_by_an_interface_without_an_address_of_their_family_are_named() {
                 format!("packets to host 10.79.0.{last} are lost: the interface second has no IPv4 address; give");
             assert!(problem.starts_with(&text), "{problem}");
         }
+        let mut settings = Settings::clone(&resolver.shared.settings.load());
+        settings.ports[1].v4 = Some([10, 79, 0, 1].into());
+        resolver.note_unanswered(&ways);
+        assert_eq!(resolver.shared.unresolved.problems().len(), 2);
+        resolver.shared.settings.store(Arc::new(settings));
+        resolver.note_unanswered(&ways);
+        assert_eq!(resolver.shared.unresolved.problems(), [""; 0], "it has an address now");
     });
 }
 
@@ -410,7 +418,7 @@ fn hosts_that_no_interface_of_the_gateway_leads_to_are_named() {
         resolver.tell(id, [2; 6], 1);
         assert_eq!(resolver.shared.unresolved.problems().len(), expected.len() - 1);
         // Nobody sends to the others any more.
-        resolver.shared.unresolved.expire(now() + ENTRY_TIMEOUT);
+        resolver.shared.unresolved.expire(now() + ENTRY_TIMEOUT, |_| false);
         assert_eq!(resolver.shared.unresolved.problems(), [""; 0]);
     });
 }

@@ -202,7 +202,7 @@ impl Supervisor {
             seen: &told.seen,
             spin: options.spin,
             skip: Skip::new(now()),
-            told: 0,
+            reported: 0,
             leaving: Vec::with_capacity(BURST as usize),
             left: Vec::with_capacity(BURST as usize),
             cache: &self.cache,

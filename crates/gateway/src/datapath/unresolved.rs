@@ -81,17 +81,25 @@ impl Cause {
             return Err(Self::NoInterface { number, count });
         }
         let is_v4 = host.is_ipv4();
-        let has_address = |port: &PortSettings| match is_v4 {
-            true => port.v4.is_some(),
-            false => port.v6.is_some(),
-        };
-        match own.get(usize::from(number)).is_none_or(has_address) {
+        match (own.get(usize::from(number))).is_none_or(|port| has_family(port, is_v4)) {
             true => Ok(()),
             false => Err(Self::NoAddress {
                 interface: ports.name(number).to_string(),
                 is_v4,
             }),
         }
+    }
+
+    /// Returns whether this was [`Cause::NoAddress`], and the interface has an address now.
+    pub(super) fn is_over(&self, ports: &Ports, own: &[PortSettings]) -> bool {
+        let Self::NoAddress { interface, is_v4 } = self else {
+            return false;
+        };
+        let mut named = ports.all().filter(|(_, name, _)| name == interface);
+        named.any(|(number, ..)| {
+            own.get(usize::from(number))
+                .is_some_and(|port| has_family(port, *is_v4))
+        })
     }
 
     /// Returns that nobody answers on the way to a host.
@@ -185,6 +193,13 @@ impl Cause {
     }
 }
 
+fn has_family(port: &PortSettings, is_v4: bool) -> bool {
+    match is_v4 {
+        true => port.v4.is_some(),
+        false => port.v6.is_some(),
+    }
+}
+
 #[derive(Debug)]
 struct Entry {
     cause: Cause,
@@ -246,13 +261,15 @@ impl UnresolvedHosts {
         self.has_entries.store(!entries.is_empty(), Ordering::Relaxed);
     }
 
-    /// Removes hosts that no packet came for lately. To be called now and then.
-    pub(super) fn expire(&self, now: u64) {
+    /// Removes hosts that no packet came for lately, or whose cause `is_over`. To be called now and
+    /// then.
+    pub(super) fn expire(&self, now: u64, is_over: impl Fn(&Cause) -> bool) {
         if !self.has_entries.load(Ordering::Relaxed) {
             return;
         }
         let mut entries = self.lock();
-        entries.retain(|_, entry| now.saturating_sub(entry.last) < ENTRY_TIMEOUT);
+        let is_lately = |entry: &Entry| now.saturating_sub(entry.last) < ENTRY_TIMEOUT;
+        entries.retain(|_, entry| is_lately(entry) && !is_over(&entry.cause));
         self.has_entries.store(!entries.is_empty(), Ordering::Relaxed);
     }
 

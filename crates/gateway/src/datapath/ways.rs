@@ -19,6 +19,9 @@ use super::unresolved::{Cause, ENTRY_TIMEOUT};
 
 /// Time without an answer after which a host counts as unanswered.
 pub(super) const NO_ANSWER: Duration = Duration::from_secs(2);
+/// Time after the loss of a MAC address from which a host is not sent to any more, half a second
+/// above [`NO_ANSWER`]: the kernel's third request leaves after two seconds.
+const MAC_LOST: Duration = Duration::from_millis(2500);
 /// A MAC address is checked after so long.
 const CHECK: Duration = Duration::from_secs(3);
 /// MAC addresses that are checked with each look.
@@ -53,7 +56,7 @@ pub(super) struct Hop {
     /// When the kernel lost the MAC address.
     pub(super) mac_lost_at: Option<Instant>,
     /// When the last packet came for it that has to wait.
-    wanted: Option<Instant>,
+    last_packet: Option<Instant>,
     /// When packets began to come for it that nobody answers for.
     pub(super) unanswered: Option<Instant>,
 }
@@ -79,11 +82,11 @@ impl Hop {
     }
 
     /// Notes that a packet waits for it. The first one after a pause begins to wait.
-    fn want(&mut self) {
-        let is_paused = is_due(self.wanted, Duration::from_nanos(ENTRY_TIMEOUT));
-        self.wanted = Some(Instant::now());
+    fn note_packet(&mut self) {
+        let is_paused = is_due(self.last_packet, Duration::from_nanos(ENTRY_TIMEOUT));
+        self.last_packet = Some(Instant::now());
         if self.mac.is_none() && (is_paused || self.unanswered.is_none()) {
-            self.unanswered = self.wanted;
+            self.unanswered = self.last_packet;
         }
     }
 
@@ -99,16 +102,16 @@ impl Hop {
         self.mac.is_some() && is_due(self.checked, CHECK) && is_due(self.mac_lost_at, loss_ends)
     }
 
-    /// Notes that the kernel lost the MAC address. Clears it and returns true if that was half a
-    /// second more than [`NO_ANSWER`] ago: the kernel's third request leaves after two seconds.
+    /// Notes that the kernel lost the MAC address. Clears it and returns true if that was
+    /// [`MAC_LOST`] ago.
     pub(super) fn note_lost_mac(&mut self) -> bool {
         let begun = *self.mac_lost_at.get_or_insert_with(Instant::now);
-        if begun.elapsed() < NO_ANSWER + LOOK / 2 {
+        if begun.elapsed() < MAC_LOST {
             return false;
         }
         let now = Some(Instant::now());
         (self.mac, self.mac_lost_at) = (None, None);
-        (self.asked, self.wanted, self.unanswered) = (now, now, Some(begun));
+        (self.asked, self.last_packet, self.unanswered) = (now, now, Some(begun));
         true
     }
 
@@ -125,7 +128,7 @@ pub(super) struct Known {
     pub(super) way: Result<HostRoute, Cause>,
     pub(super) routed: Instant,
     /// When the last packet came for it that has to wait.
-    wanted: Option<Instant>,
+    last_packet: Option<Instant>,
     /// In which round it has come.
     round: u64,
 }
@@ -184,7 +187,7 @@ impl Ways<'_> {
                     id,
                     way,
                     routed,
-                    wanted: None,
+                    last_packet: None,
                     round,
                 });
             }
@@ -201,23 +204,23 @@ impl Ways<'_> {
     }
 
     /// Notes that a packet waits for a host.
-    pub(super) fn want(&mut self, id: HostId) {
+    pub(super) fn note_packet(&mut self, id: HostId) {
         let Some(&number) = self.numbers.get(&id) else { return };
         let known = &mut self.places[number];
         if let Some(hop) = known.place().and_then(|place| self.hops.get_mut(&place)) {
-            hop.want();
+            hop.note_packet();
         }
-        known.wanted = Some(Instant::now());
+        known.last_packet = Some(Instant::now());
     }
 
     /// Returns hosts that packets came for lately and that nobody answers for, how they would be
     /// reached, and how long ago the last packet came.
     pub(super) fn unanswered(&self) -> impl Iterator<Item = (HostId, &HostRoute, Duration)> {
         self.places.iter().filter_map(|known| {
-            let (way, wanted) = (known.way.as_ref().ok()?, known.wanted?);
+            let (way, last) = (known.way.as_ref().ok()?, known.last_packet?);
             let begun = self.hops.get(&way.place)?.unanswered()?;
-            let ago = wanted.elapsed();
-            let is_lately = wanted >= begun && ago < Duration::from_nanos(ENTRY_TIMEOUT);
+            let ago = last.elapsed();
+            let is_lately = last >= begun && ago < Duration::from_nanos(ENTRY_TIMEOUT);
             is_lately.then_some((known.id, way, ago))
         })
     }

@@ -38,9 +38,9 @@ const WHILE_WAITING: Duration = Duration::from_millis(1);
 const COUNT_LOST: u64 = 1_000_000_000;
 /// The headers that are read of a packet, outer and inner: 14 + 20 + 8 + 8 and 14 + 20 + 8 bytes with IPv4, 20 more each with IPv6, and options.
 const HEADERS: usize = 128;
-/// Nanoseconds between hosts that the resolver hears of though no packet waits for them: those that
-/// packets wait for come first.
-const BETWEEN_TOLD: u64 = 1_000_000;
+/// Nanoseconds between two reports of hosts without an address to send from. Their packets do not
+/// wait, and reports of hosts that packets wait for come first.
+const REPORT_INTERVAL: u64 = 1_000_000;
 /// Packets that wait for MAC addresses, of one queue.
 const MOST_WAITING: usize = 256;
 
@@ -225,8 +225,8 @@ pub(super) struct Worker<'a> {
     pub(super) spin: bool,
     /// Packets until one is told of who sends to whom.
     pub(super) skip: Skip,
-    /// When the resolver last heard of a host that no packet waits for.
-    pub(super) told: u64,
+    /// When a host without an address to send from was last reported to the resolver.
+    pub(super) reported: u64,
     /// Packets of a burst that leave by other interfaces, and those that have left.
     pub(super) leaving: Vec<Leaving>,
     pub(super) left: Vec<Left>,
@@ -447,9 +447,9 @@ impl Worker<'_> {
                 }
                 Decision::NoAddress(_) | Decision::Drop(_) | Decision::Kernel => {
                     if let Decision::NoAddress(host) = decision
-                        && begun >= self.told.saturating_add(BETWEEN_TOLD)
+                        && begun >= self.reported.saturating_add(REPORT_INTERVAL)
                     {
-                        self.told = begun;
+                        self.reported = begun;
                         self.counters.tell(Full::Hosts, &self.tell.unresolved, host);
                     }
                     packet.drop();
