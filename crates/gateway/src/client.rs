@@ -328,7 +328,7 @@ async fn command(args: &ClientArgs) -> Result<ExitCode> {
         Command::Health => return operate::health(channel, json).await,
         Command::Trace(trace) => trace::run(channel, trace, json).await?,
         Command::Repaired => operate::repaired(channel, json).await?,
-        Command::Drain(drain) => operate::drain(channel, drain).await?,
+        Command::Drain(drain) => operate::drain(channel, drain, json).await?,
         Command::Fleet(fleet) => return fleet::run(channel, fleet, json).await,
         Command::Agent(_) | Command::Apply(_) | Command::Direct(_) | Command::Migrate(_) => {}
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use ringside_gateway_core::Vni;
 use sd_notify::NotifyState;
 use tokio::net::TcpListener;
@@ -46,6 +46,10 @@ pub fn run(file: &Path, start_path: impl FnOnce(&Config, &Arc<Tables>) -> Result
     let log = log(&config)?;
     if let Some(warning) = config.warning() {
         tracing::warn!("{warning}");
+    }
+    // Packets go on without etcd, so this is no reason to stop.
+    for problem in config.invalid_certificates() {
+        tracing::error!("{problem}");
     }
     make_parent(&config.store, 0o700, "store.path")?;
     make_parent(&config.socket.path, 0o755, "api.socket")?;
@@ -231,6 +235,8 @@ async fn reread(file: &Path, mut before: Config, model: &Model, log: &Log, renew
     let read = Config::read(file).map_err(anyhow::Error::from);
     // What may fail is first, and of that what changes something is last.
     let possible = read.and_then(|after| {
+        let invalid = after.invalid_certificates();
+        ensure!(invalid.is_empty(), "{}", invalid.join("; "));
         let keys = renewable.read_keys(&before, &after)?;
         let running = before.running(&after);
         if let Some(path) = &running.path {

@@ -16,6 +16,8 @@
 //! All but the first four take the feature `daemon`.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "daemon")]
+mod certificate;
 pub mod client;
 pub mod notice;
 pub mod object;

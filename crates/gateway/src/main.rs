@@ -122,6 +122,17 @@ fn attach_pass(name: &str) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn check(file: &Path) -> anyhow::Result<ExitCode> {
+    let config = Config::read(file)?;
+    let (name, invalid) = (file.display(), config.invalid_certificates());
+    anyhow::ensure!(invalid.is_empty(), "{name}: {}", invalid.join("; "));
+    println!("{name}: good");
+    if let Some(warning) = config.warning() {
+        println!("{warning}");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 fn unpin(file: &Path) -> anyhow::Result<ExitCode> {
     let config = Config::read(file)?;
     if let Some(pins) = config.path.and_then(|path| path.pins) {
@@ -148,15 +159,7 @@ fn main() -> ExitCode {
             DaemonArgs {
                 config, check: true, ..
             },
-        ) => Config::read(&config)
-            .map(|read| {
-                println!("{}: good", config.display());
-                if let Some(warning) = read.warning() {
-                    println!("{warning}");
-                }
-            })
-            .map(|()| ExitCode::SUCCESS)
-            .map_err(Into::into),
+        ) => check(&config),
         (
             None,
             DaemonArgs {

@@ -27,6 +27,7 @@ use crate::fleet::Member;
 use crate::model::{CacheCounters, Counters, Model, PathCounters};
 
 mod fleet;
+mod plain;
 
 /// Offers the metrics of a model until it is dropped.
 #[derive(Debug, Clone)]
@@ -99,12 +100,18 @@ impl Metrics {
             _ => return refuse(StatusCode::NOT_FOUND, "the metrics are at /metrics\n"),
         }
         let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
-        // Both have the same lines but for comments, and a browser shows the second.
-        let kind = match accept.is_some_and(|accept| accept.contains("application/openmetrics-text")) {
-            true => "application/openmetrics-text; version=1.0.0; charset=utf-8",
-            false => "text/plain; version=0.0.4; charset=utf-8",
+        let (kind, text) = match accept.is_some_and(|accept| accept.contains("application/openmetrics-text")) {
+            true => (
+                "application/openmetrics-text; version=1.0.0; charset=utf-8",
+                self.text(),
+            ),
+            // Browsers show it.
+            false => (
+                "text/plain; version=0.0.4; charset=utf-8",
+                plain::from_openmetrics(&self.text()),
+            ),
         };
-        let mut answer = Response::new(self.text());
+        let mut answer = Response::new(text);
         answer
             .headers_mut()
             .insert(CONTENT_TYPE, HeaderValue::from_static(kind));

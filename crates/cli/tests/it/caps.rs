@@ -113,7 +113,10 @@ fn an_interface_in_use() {
     let told = format!("ringside_xsk (id {id}), attached native, held by process {pid} (ringside)");
     assert_eq!(line(&text, "XDP program"), told);
     assert_eq!(line(&text, "RX queue 0"), "NAPI not reported, no AF_XDP socket");
-    assert_eq!(line(&text, "RX queue 1"), "NAPI not reported, an AF_XDP socket is bound");
+    assert_eq!(
+        line(&text, "RX queue 1"),
+        "NAPI not reported, an AF_XDP socket is bound"
+    );
     let program = &json["state"]["xdp_program"];
     let expected = serde_json::json!({
         "id": id, "name": "ringside_xsk", "mode": "native", "holders": [{ "pid": pid, "command": "ringside" }],

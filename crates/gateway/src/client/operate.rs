@@ -28,16 +28,19 @@ pub(super) struct DrainArgs {
     wait: Duration,
 }
 
-pub(super) async fn drain(channel: Channel, args: &DrainArgs) -> Result<()> {
+pub(super) async fn drain(channel: Channel, args: &DrainArgs, json: bool) -> Result<()> {
     let request = proto::SetDrainRequest { drain: !args.off };
     let answer = OperationServiceClient::new(channel.clone()).set_drain(request).await;
     answer.map_err(|status| refused(&status))?;
-    if !args.off && super::fleet::wait_until_drained(&channel, args.wait).await? {
-        return show::print("drained: other gateways have its networks; what still comes is sent on");
+    let is_drained = !args.off && super::fleet::wait_until_drained(&channel, args.wait).await?;
+    if json {
+        let value = json!({ "draining": !args.off, "drained": is_drained });
+        return show::json(&value, false);
     }
-    show::print(match args.off {
-        true => "in service again",
-        false => "draining, until `drain --off` or a restart",
+    show::print(match (args.off, is_drained) {
+        (true, _) => "in service again",
+        (false, true) => "drained: other gateways have its networks; what still comes is sent on",
+        (false, false) => "draining, until `drain --off` or a restart",
     })
 }
 

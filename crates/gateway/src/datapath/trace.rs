@@ -38,6 +38,8 @@ pub(super) struct Wanted {
     filter: TraceFilter,
     tell: Sender<Traced>,
     ports: Ports,
+    /// There is a fast path for packets to come.
+    is_fast: bool,
     lost: AtomicU64,
 }
 
@@ -87,13 +89,17 @@ impl Wanted {
         if !self.wants(decision) {
             return;
         }
+        let cacheable = match self.is_fast {
+            true => shown.cacheable,
+            false => Cacheable::Nothing,
+        };
         let traced = Traced {
             time,
             is_fast: false,
             interface: self.ports.name(port),
             queue,
             vni: shown.vni.map(Vni::number),
-            decision: by_worker(decision, shown.cacheable, after) + &by_rules(decision, shown.rules),
+            decision: by_worker(decision, cacheable, after) + &by_rules(decision, shown.rules),
             length: u32::try_from(shown.length).unwrap_or(u32::MAX),
             bytes: shown.bytes.clone(),
             lost: 0,
@@ -222,6 +228,7 @@ pub(super) fn start(
         filter,
         tell,
         ports: ports.clone(),
+        is_fast: locked.is_used,
         lost: AtomicU64::new(0),
     });
     locked

@@ -18,6 +18,7 @@ fn what_is_sent_on_takes_no_room_from_what_is_dropped() {
             },
             tell,
             ports: Ports::by_name(&[]).expect("none"),
+            is_fast: true,
             lost: AtomicU64::new(0),
         };
         let shown = wants.take(None, &[0; 60], 60).expect("any");

@@ -185,10 +185,17 @@ impl Cause {
                 "put its neighbours without `--port` and add {by} to path.interface, or correct the \
                  route (`ip route get {host}`)"
             ),
-            Self::NoAnswer { hop, interface, .. } => format!(
-                "check whether {hop} is up and reachable by {interface} (`ip neighbour show {hop}`, \
-                 `ip route get {host}`), or put the host's neighbours with `--host-mac`"
-            ),
+            Self::NoAnswer { hop, interface, .. } => {
+                // The kernel asks from such an address only.
+                let needs = match hop.is_ipv6() {
+                    true => format!(", and {interface} has an address of fe80::/10"),
+                    false => String::new(),
+                };
+                format!(
+                    "check whether {hop} is up and reachable by {interface} (`ip neighbour show {hop}`, \
+                     `ip route get {host}`){needs}, or put the host's neighbours with `--host-mac`"
+                )
+            }
         }
     }
 }

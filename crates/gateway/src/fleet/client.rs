@@ -16,6 +16,8 @@ use super::name::FleetName;
 use super::space::{self, Space};
 use super::sync::{Failed, Page, Pages, Pair, Pulse, Timing};
 
+use crate::certificate;
+
 mod members;
 
 /// The largest answer: a watch that catches up is told a thousand revisions at once.
@@ -46,6 +48,15 @@ impl fmt::Debug for EtcdTls {
     /// Without the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EtcdTls").finish_non_exhaustive()
+    }
+}
+
+impl EtcdOptions {
+    /// Returns why etcd refuses the gateway's certificate now, if that is so.
+    pub(crate) fn invalid_certificate(&self) -> Option<String> {
+        let (certificate, _) = self.tls.as_ref()?.identity.as_ref()?;
+        let why = certificate::invalidity(certificate)?;
+        Some(format!("store.etcd.certificate {why}"))
     }
 }
 

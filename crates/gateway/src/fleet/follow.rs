@@ -12,7 +12,7 @@ use super::door::Door;
 use super::key::{FLEET, MIGRATION};
 use super::name::FleetName;
 use super::status::Status;
-use super::sync::{Action, Failed, Input, Mark, Pulse, Sync, Tell};
+use super::sync::{Action, Failed, Input, Mark, Pulse, State, Sync, Tell};
 use super::unanswered::{LOOK, Unanswered};
 use crate::model::Done;
 
@@ -171,7 +171,14 @@ impl Follower {
         let unanswered = self.unanswered.look(Instant::now(), self.sync.is_waiting());
         self.status.set_unanswered(unanswered);
         let unread = (sync.damaged(), sync.newer());
-        self.status.set(sync.state(now), sync.known(), sync.counts(), unread);
+        let state = match sync.state(now) {
+            State::CutOff(why) => State::CutOff(match self.door.options().invalid_certificate() {
+                Some(invalid) => format!("{invalid}; {why}"),
+                None => why,
+            }),
+            state => state,
+        };
+        self.status.set(state, sync.known(), sync.counts(), unread);
     }
 
     /// Begins something in the place of the last of its kind.

@@ -242,9 +242,10 @@ fn metrics_are_offered_without_a_tenants_address() {
         ["4242", "10.99.0.7", "02:00:00:00:00:07", "192.0.2.77"],
         None,
     ));
-    let scrape = |path: &str| {
+    let scrape_as = |path: &str, accept: &str| {
         let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).ok()?;
-        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
@@ -252,7 +253,7 @@ fn metrics_are_offered_without_a_tenants_address() {
     };
     let mut answer = None;
     daemon.wait("metrics", |_| {
-        answer = scrape("/metrics");
+        answer = scrape_as("/metrics", "application/openmetrics-text; version=1.0.0");
         answer.is_some()
     });
     let answer = answer.unwrap();
@@ -263,14 +264,24 @@ fn metrics_are_offered_without_a_tenants_address() {
         "ringside_gateway_connections{state=\"established\"} 0",
         "ringside_gateway_store_commit_seconds_count 1",
         "ringside_gateway_map_programming_seconds_count 1",
+        "# TYPE ringside_gateway_packets counter",
         "# EOF",
     ] {
         assert!(answer.contains(line), "{line:?} is missing in {answer}");
     }
+    let plain = scrape_as("/metrics", "text/plain").unwrap();
+    for line in [
+        "# TYPE ringside_gateway_build_info gauge",
+        "# TYPE ringside_gateway_packets_total counter",
+        "ringside_gateway_packets_total{path=\"fast\",verdict=\"forwarded\"} 0",
+    ] {
+        assert!(plain.contains(line), "{line:?} is missing in {plain}");
+    }
+    assert!(!plain.contains("# EOF") && !plain.contains("# UNIT"), "{plain}");
     for tenant in ["10.99.0.7", "4242", "192.0.2.77", "02:00:00:00:00:07"] {
         assert!(!answer.contains(tenant), "{tenant}: {answer}");
     }
-    assert!(scrape("/").unwrap().starts_with("HTTP/1.1 404"));
+    assert!(scrape_as("/", "*/*").unwrap().starts_with("HTTP/1.1 404"));
     daemon.stop();
 }
 
@@ -462,6 +473,8 @@ fn the_examples_of_the_help() {
             run += 1;
         }
     }
+    let said: serde_json::Value = serde_json::from_str(&daemon.ok(&["drain", "--off", "--json"])).unwrap();
+    assert_eq!(said, serde_json::json!({ "draining": false, "drained": false }));
     // There is nothing to be seen in a gateway without packets.
     for words in examples(&["trace"]) {
         let output = ctl(&words).output().unwrap();

@@ -7,7 +7,9 @@ use std::net::TcpStream;
 pub(crate) fn scrape(port: u16) -> String {
     let mut answer = String::new();
     if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) {
-        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+        stream
+            .write_all(b"GET /metrics HTTP/1.0\r\nAccept: application/openmetrics-text\r\n\r\n")
+            .unwrap();
         stream.read_to_string(&mut answer).unwrap();
     }
     answer

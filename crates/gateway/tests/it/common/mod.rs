@@ -193,6 +193,11 @@ pub(crate) fn neighbor(number: u32, version: u64) -> Neighbor {
 
 /// An authority, and a certificate of it with its key, all in PEM.
 pub(crate) fn certificate(name: &str) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
+    certificate_until(name, 4096)
+}
+
+/// As [`certificate`], which is valid until the end of the year before this one.
+pub(crate) fn certificate_until(name: &str, year: i32) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -202,7 +207,8 @@ pub(crate) fn certificate(name: &str) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
     let ca = params.self_signed(&key).unwrap().pem();
     let issuer = rcgen::Issuer::new(params, key);
     let key = rcgen::KeyPair::generate().unwrap();
-    let params = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
+    let mut params = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
+    params.not_after = rcgen::date_time_ymd(year, 1, 1);
     let signed = params.signed_by(&key, &issuer).unwrap().pem();
     (ca.into_bytes(), signed.into_bytes(), key.serialize_pem().into_bytes())
 }

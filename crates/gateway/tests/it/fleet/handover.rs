@@ -100,7 +100,8 @@ async fn drain(count: usize) -> (usize, Duration) {
     assert_eq!(first.give(count).await, count as u64);
     assert_eq!((first.connections(), other.connections()), (count, 0));
     let began = Instant::now();
-    assert!(first.daemon.ok(&["drain"]).contains("drained"));
+    let said: serde_json::Value = serde_json::from_str(&first.daemon.ok(&["drain", "--json"])).unwrap();
+    assert_eq!(said, serde_json::json!({ "draining": true, "drained": true }));
     let took = began.elapsed();
     assert_eq!(
         shares(&first.daemon),

@@ -6,10 +6,10 @@ use std::time::Duration;
 use ringside_netlab::wait_until;
 
 use super::Etcd;
-use super::common::daemon::{Daemon, free_port, put_neighbor};
+use super::common::daemon::{Daemon, binary, free_port, put_neighbor, refusal};
 use super::common::etcd::{IMPATIENT, configure, gateway, program};
 use super::common::metrics::scrape;
-use super::common::{Folder, certificate};
+use super::common::{Folder, certificate, certificate_until};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -75,6 +75,24 @@ fn certificates_are_changed_while_it_runs() {
     gateway.signal("HUP");
     gateway.wait("that it is cut off", |gateway| {
         String::from_utf8_lossy(&gateway.ctl(&["health"]).stdout).contains("etcd cannot be reached")
+    });
+    // With an expired one it starts with its copy, and says so.
+    let (_, expired, key) = certificate_until("expired", 2021);
+    write(&gateway.folder, "client.pem", &expired);
+    write(&gateway.folder, "client.key", &key);
+    let text = "store.etcd.certificate expired on Jan  1 00:00:00 2021 +00:00: renew it";
+    gateway.signal("HUP");
+    gateway.wait("a refusal", |gateway| {
+        gateway.log().contains(&format!("nothing was changed: {text}"))
+    });
+    let folder = gateway.stop();
+    let mut check = binary();
+    check.arg("--check").arg("--config").arg(folder.join("gateway.toml"));
+    let said = refusal(check);
+    assert!(said.contains(text), "{said}");
+    let mut gateway = Daemon::start_in(folder);
+    gateway.wait("why it is cut off", |gateway| {
+        String::from_utf8_lossy(&gateway.ctl(&["health"]).stdout).contains(text)
     });
     // No key or name of a certificate is in the log.
     assert!(!gateway.log().contains("PRIVATE"), "{}", gateway.log());

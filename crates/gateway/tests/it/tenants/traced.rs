@@ -23,6 +23,7 @@ on! {
     fast = crate::tenants::FAST => a_wait_in_vain_is_shown, what_has_waited_is_shown_as_sent, an_address_is_shown_and_no_other,
         a_file_has_what_is_shown, drops_alone_are_shown;
     two_ports = crate::tenants::TWO_PORTS => what_has_waited_is_shown_as_sent;
+    workers = crate::tenants::WORKERS => no_fast_path_is_announced_where_there_is_none;
 }
 
 /// `trace --json` of network 42, as it comes.
@@ -193,6 +194,17 @@ fn what_has_waited_is_shown_as_sent(kind: Kind) {
         decisions[0].starts_with(&format!("sent on to {}", card.host)),
         "{decisions:?}"
     );
+}
+
+fn no_fast_path_is_announced_where_there_is_none(kind: Kind) {
+    let mut bed = Bed::new("nofast", kind, &[Place::vxlan(Family::V4); 2]);
+    let trace = Trace::start(&mut bed);
+    let card = bed.at(2).card;
+    let own = send(bed.at(1), card.v4.into(), 1);
+    // It may have waited.
+    let is_sent = |decisions: &[String]| decisions.last().is_some_and(|last| last.starts_with("sent on"));
+    let decisions = trace.until(own, is_sent);
+    assert_eq!(decisions.last(), Some(&format!("sent on to {}", card.host)));
 }
 
 /// Both networks have the same addresses. What others send comes first, so that it would be shown by then.
