@@ -37,6 +37,8 @@ fn steal_above_the_limit_leaves_a_round_out() {
     let mut noisy = rounds(&[1.0, 100.0, 3.0]);
     noisy[1].steal = 0.041;
     noisy[2].steal = 0.04; // at the limit is in
+    let quiet: Vec<bool> = noisy.iter().map(Round::is_quiet).collect();
+    assert_eq!(quiet, [true, false, true]);
     let figure = figure(&noisy).unwrap();
     assert_eq!((figure.median, figure.rounds_used, figure.rounds_left_out), (2.0, 2, 1));
     // In a pair either round can spoil it, and so can a base of zero.
