@@ -26,7 +26,25 @@ impl Raw {
     pub(super) fn open(lab: &ringside_netlab::Lab, case: Case, options: QueueOptions) -> Self {
         let mut queue = case.sender(&lab.a, options);
         let geometry = *queue.bound.umem.geometry();
-        let frames: Vec<Buf> = std::iter::from_fn(|| queue.bound.pair.lock().pool.take_buf())
+        // With zero-copy the first ones are on the fill ring, for packets of the host. None come here.
+        let host_frames = u64::from(queue.report().host_frames);
+        let start = u64::from(geometry.packet_offset());
+        let addresses = (0..host_frames).map(|n| n * u64::from(geometry.frame_size()) + start);
+        let for_host: Vec<Buf> = addresses
+            .map(|addr| {
+                queue
+                    .bound
+                    .pair
+                    .lock()
+                    .pool
+                    .receive_one(addr, 60)
+                    .expect("on the fill ring")
+            })
+            .collect();
+        let free = std::iter::from_fn(|| queue.bound.pair.lock().pool.take_buf());
+        let frames: Vec<Buf> = for_host
+            .into_iter()
+            .chain(free)
             .map(|mut buf| {
                 let back = i32::try_from(buf.offset(&geometry)).expect("small");
                 assert!(buf.move_front(&geometry, -back) && buf.resize(&geometry, geometry.frame_size() as usize));

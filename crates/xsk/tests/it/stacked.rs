@@ -5,18 +5,20 @@
 //!  namespace a: stack0 on veth-a ────── veth-b under stack0 :namespace b, where a port opens stack0
 //! ```
 
+use std::fs::File;
 use std::time::Duration;
 
 use ringside_netlab::guest::{Agent, Guest, GuestConfig, Kernel};
 use ringside_netlab::testing::is_root;
 use ringside_netlab::{End, Lab, VethConfig, wait_until};
 use ringside_xsk::{Error, Interface, Mode, Path, Port, Wait};
+use rustix::ioctl;
 
 use crate::common::PATIENCE;
 
-/// Kinds of devices with the `ip` commands that make `stack0` on the device `DEV`, whose addresses
+/// Kinds of devices with the commands, those of `ip` if they begin with no program's name, that make `stack0` on the device `DEV`, whose addresses
 /// are `OWN` and `OWN6` and whose peer's are `PEER`, `PEER6` and, of its hardware, `HARDWARE`.
-const KINDS: [(&str, &str); 39] = [
+const KINDS: [(&str, &str); 41] = [
     ("vlan", "link add link DEV name stack0 type vlan id 5"),
     ("qinq", "link add link DEV name stack0 type vlan proto 802.1ad id 5"),
     ("macvlan", "link add link DEV name stack0 type macvlan mode private"),
@@ -32,6 +34,15 @@ const KINDS: [(&str, &str); 39] = [
     (
         "team",
         "link add stack0 type team; link set DEV down; link set DEV master stack0",
+    ),
+    // Its own port has number 0, and DEV number 1.
+    (
+        "openvswitch",
+        "ovs-dpctl add-dp stack0; ovs-dpctl add-if stack0 DEV; \
+         ovs-dpctl add-flow stack0 in_port(0),eth(),eth_type(0x0806),arp() 1; \
+         ovs-dpctl add-flow stack0 in_port(1),eth(),eth_type(0x0806),arp() 0; \
+         ovs-dpctl add-flow stack0 in_port(0),eth(),eth_type(0x0800),ipv4(frag=no) 1; \
+         ovs-dpctl add-flow stack0 in_port(1),eth(),eth_type(0x0800),ipv4(frag=no) 0",
     ),
     ("bond-rr", BOND),
     ("bond-backup", BOND),
@@ -81,6 +92,7 @@ const KINDS: [(&str, &str); 39] = [
         "vti6",
         "link add stack0 type vti6 key 7 local OWN6 remote PEER6 dev DEV",
     ),
+    ("ppp", "link set ppp0 name stack0"),
     ("xfrm", "link add stack0 type xfrm dev DEV if_id 7"),
     ("wireguard", "link add stack0 type wireguard"),
     ("gtp", "link add stack0 type gtp role sgsn"),
@@ -103,7 +115,7 @@ const RING: &str = "link add spare0 type dummy; link set spare0 up; \
                     link add stack0 type hsr slave1 DEV slave2 spare0 proto MODE";
 
 /// Kinds whose packets begin with the IP header.
-const WITHOUT_ETHERNET: [&str; 11] = [
+const WITHOUT_ETHERNET: [&str; 12] = [
     "gre",
     "ip6gre",
     "ipip",
@@ -111,6 +123,7 @@ const WITHOUT_ETHERNET: [&str; 11] = [
     "ip6tnl",
     "vti",
     "vti6",
+    "ppp",
     "xfrm",
     "wireguard",
     "gtp",
@@ -151,6 +164,8 @@ fn devices_on_top_of_others() {
         "ipvtap",
         "bridge",
         "team",
+        "openvswitch",
+        "ppp_generic",
         "bonding",
         "vrf",
         "hsr",
@@ -176,7 +191,7 @@ fn devices_on_top_of_others() {
         "xsk_diag",
     ];
     config.modules = modules.map(str::to_owned).to_vec();
-    config.programs = ["ip".into(), own.clone()].to_vec();
+    config.programs = ["ip".into(), "ovs-dpctl".into(), own.clone()].to_vec();
     let guest = Guest::start(&config).expect("a guest");
     let done = guest
         .command(&own)
@@ -198,20 +213,33 @@ fn devices_on_top_of_others() {
 /// Why a device could not be made.
 type Made = Result<(), String>;
 
-/// Runs `ip` commands in the namespace of an end.
-fn ip(end: &End, commands: &str) -> Made {
+/// Runs commands of `ip`, or of the program that they begin with, in the namespace of an end.
+fn run(end: &End, commands: &str) -> Made {
     for command in commands.split("; ") {
-        let done = end
-            .ns
-            .command("ip")
-            .args(command.split_whitespace())
-            .output()
-            .expect("ip runs");
+        let mut words: Vec<&str> = command.split_whitespace().collect();
+        if words[0] != "ovs-dpctl" {
+            words.insert(0, "ip");
+        }
+        let done = end.ns.command(words[0]).args(&words[1..]).output().expect("it runs");
         if !done.status.success() {
-            return Err(format!("ip {command}: {done:?}"));
+            return Err(format!("{words:?}: {done:?}"));
         }
     }
     Ok(())
+}
+
+/// Makes `ppp0` on an end, where it stays as long as this is open.
+fn ppp(end: &End) -> File {
+    // PPPIOCNEWUNIT of linux/ppp-ioctl.h.
+    const NEW_UNIT: ioctl::Opcode = ioctl::opcode::read_write::<i32>(b't', 62);
+    let open = || {
+        let unit = File::options().read(true).write(true).open("/dev/ppp").expect("ppp");
+        let mut any: i32 = -1;
+        // SAFETY: The kernel reads and writes the number.
+        unsafe { ioctl::ioctl(&unit, ioctl::Updater::<NEW_UNIT, i32>::new(&mut any)) }.expect("a unit");
+        unit
+    };
+    end.run(open)
 }
 
 /// Makes `stack0` on an end.
@@ -224,8 +252,8 @@ fn stack(end: &End, peer: &End, (kind, commands): (&str, &str), address: &str) -
         .replace("OWN", &end.ipv4.to_string())
         .replace("PEER", &peer.ipv4.to_string())
         .replace("HARDWARE", &peer.mac.map(|byte| format!("{byte:02x}")).join(":"));
-    ip(end, &commands)?;
-    ip(end, &format!("link set stack0 up; addr add {address}/24 dev stack0"))
+    run(end, &commands)?;
+    run(end, &format!("link set stack0 up; addr add {address}/24 dev stack0"))
 }
 
 /// Returns whether a datagram to the port's side comes out of one of its queues.
@@ -260,6 +288,7 @@ fn try_kind(kind: &str, commands: &str) -> Result<String, String> {
         ..VethConfig::tagged(format!("st-{kind}"))
     };
     let lab = Lab::veth(config).expect("test bed");
+    let _units = (kind == "ppp").then(|| [&lab.a, &lab.b].map(ppp));
     stack(&lab.a, &lab.b, (kind, commands), "10.88.0.1")?;
     stack(&lab.b, &lab.a, (kind, commands), "10.88.0.2")?;
     let is_bond = kind.starts_with("bond");
