@@ -3,9 +3,10 @@
 //! A program is started by the thread that runs the lab and dies with it. One that ends before it is told to ends the run.
 
 use std::fs::File;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Error, Result, anyhow, ensure};
@@ -188,17 +189,14 @@ fn start<'b>(plan: &Plan, load: &Load, (bed, path): (&'b Bed, Way)) -> Result<On
                 );
                 on.check()?;
             }
-            let mut client = from.command("iperf3");
-            client.args(["-c", &at.to_string(), "-p", &port.to_string()]);
-            client.args(["-t", LONGER_THAN_A_TURN, "-P", &streams.to_string(), "-J"]);
-            if *udp {
-                client.arg("-u");
-            }
+            let mut options = vec!["-t".to_owned(), LONGER_THAN_A_TURN.to_owned()];
+            options.extend(["-P".to_owned(), streams.to_string(), "-J".to_owned()]);
+            options.extend(udp.then(|| "-u".to_owned()));
             if let Some(bitrate) = bitrate {
-                client.args(["-b", bitrate]);
+                options.extend(["-b".to_owned(), bitrate.clone()]);
             }
             if let Some(size) = size {
-                client.args(["-l", &size.saturating_sub(HEADERS).to_string()]);
+                options.extend(["-l".to_owned(), size.saturating_sub(HEADERS).to_string()]);
             }
             on.iperf3 = Some(Iperf3 {
                 client: on.programs.len(),
@@ -206,7 +204,8 @@ fn start<'b>(plan: &Plan, load: &Load, (bed, path): (&'b Bed, Way)) -> Result<On
                 asked_bits_per_s: (bitrate.clone().and_then(|rate| Bitrate(rate).bits_per_s()))
                     .map(|rate| rate * f64::from(*streams)),
             });
-            on.programs.push(Program::start("iperf3", client, &load.cpus)?);
+            let client = start_iperf3_client(from, (at, port), &options, &load.cpus)?;
+            on.programs.push(client);
         }
         Work::Program {
             command,
@@ -522,14 +521,54 @@ pub(super) fn tempfile() -> std::io::Result<File> {
     Ok(File::from(memfd_create("ringside-lab", MemfdFlags::CLOEXEC)?))
 }
 
-/// Whether somebody listens on a TCP port in a namespace.
+/// Starts a client of `iperf3 -s`. A server closes its port for a moment between two clients, so one
+/// that is refused is started again for [`START`].
+fn start_iperf3_client(
+    from: &Arc<Namespace>,
+    (at, port): (Ipv4Addr, u16),
+    options: &[String],
+    cpus: &[u32],
+) -> Result<Program> {
+    let begun = Instant::now();
+    loop {
+        let mut client = from.command("iperf3");
+        client
+            .args(["-c", &at.to_string(), "-p", &port.to_string()])
+            .args(options);
+        let mut client = Program::start("iperf3", client, cpus)?;
+        let mut ended = None;
+        wait_until(START, || {
+            ended = client.check().err();
+            ended.is_some() || is_connected(from, port)
+        });
+        match ended {
+            Some(error) if begun.elapsed() < START && error.to_string().contains("Connection refused") => {}
+            Some(error) => return Err(error),
+            None => return Ok(client),
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Returns whether somebody listens on a TCP port in a namespace.
 pub(crate) fn listens(namespace: &Namespace, port: u16) -> bool {
-    const LISTEN: &str = "0A";
+    has_tcp_socket(namespace, |own, _, state| own == port && state == "0A")
+}
+
+/// Returns whether somebody in a namespace is connected to a TCP port.
+fn is_connected(namespace: &Namespace, port: u16) -> bool {
+    has_tcp_socket(namespace, |_, other, state| other == port && state == "01")
+}
+
+/// Returns whether a namespace has a TCP socket by its port, the other end's port, and its state in
+/// hexadecimal (`net/tcp_states.h`).
+fn has_tcp_socket(namespace: &Namespace, is_wanted: impl Fn(u16, u16, &str) -> bool + Sync) -> bool {
+    let port = |address: &str| u16::from_str_radix(address.rsplit_once(':')?.1, 16).ok();
     let is_it = |line: &str| {
         let mut fields = line.split_ascii_whitespace().skip(1);
-        let local = fields.next().and_then(|local| local.rsplit_once(':'));
-        let is_port = local.and_then(|(_, hex)| u16::from_str_radix(hex, 16).ok()) == Some(port);
-        is_port && fields.nth(1) == Some(LISTEN)
+        let mut next = || fields.next().unwrap_or_default();
+        let (own, other, state) = (port(next()), port(next()), next());
+        matches!((own, other), (Some(own), Some(other)) if is_wanted(own, other, state))
     };
     let look = || {
         ["tcp", "tcp6"].iter().any(|file| {

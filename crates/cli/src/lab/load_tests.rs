@@ -1,3 +1,6 @@
+use ringside_netlab::testing::is_root;
+use ringside_netlab::{Lab, VethConfig};
+
 use super::*;
 
 const SENT: &str = r#"echo '{"end":{"sum_sent":{"seconds":2,"bits_per_second":4000}}}'"#;
@@ -52,4 +55,28 @@ fn messages_on_standard_error_are_not_part_of_the_json() {
     assert!(wait_until(END, || other.check().is_err()));
     let error = other.check().expect_err("it has failed").to_string();
     assert!(error.ends_with("(exit status 3): begins; cannot go on"), "{error}");
+}
+
+/// As between two clients of a server in a guest.
+#[test]
+fn a_client_that_is_refused_is_started_again_until_the_server_listens() {
+    if !is_root() {
+        return;
+    }
+    let lab = Lab::veth(VethConfig::tagged("iperf3")).expect("test bed");
+    let (at, port) = (lab.b.ipv4, iperf3_port(0));
+    let mut server = lab.b.ns.command("iperf3");
+    server.args(["-s", "-p", &port.to_string()]);
+    let options = ["-t", LONGER_THAN_A_TURN, "-J"].map(str::to_owned);
+    // A program ends with the thread that started it.
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| {
+            let mut client = start_iperf3_client(&lab.a.ns, (at, port), &options, &[]).expect("connected");
+            assert!(is_connected(&lab.a.ns, port));
+            client.check().expect("it goes on");
+        });
+        std::thread::sleep(Duration::from_millis(500));
+        let _server = Program::start("iperf3 -s", server, &[]).expect("a server");
+        client.join().expect("it connects");
+    });
 }

@@ -16,8 +16,9 @@ use rustix::ioctl;
 
 use crate::common::PATIENCE;
 
-/// Kinds of devices with the commands, those of `ip` if they begin with no program's name, that make `stack0` on the device `DEV`, whose addresses
-/// are `OWN` and `OWN6` and whose peer's are `PEER`, `PEER6` and, of its hardware, `HARDWARE`.
+/// Kinds of devices with the commands that make `stack0` on the device `DEV`, whose addresses are
+/// `OWN` and `OWN6` and whose peer's are `PEER`, `PEER6` and, of its hardware, `HARDWARE`. A command
+/// without a program's name is one of `ip`.
 const KINDS: [(&str, &str); 41] = [
     ("vlan", "link add link DEV name stack0 type vlan id 5"),
     ("qinq", "link add link DEV name stack0 type vlan proto 802.1ad id 5"),

@@ -196,7 +196,7 @@ pub(crate) fn certificate(name: &str) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
     certificate_until(name, 4096)
 }
 
-/// As [`certificate`], which is valid until the end of the year before this one.
+/// As [`certificate`], valid until this year begins.
 pub(crate) fn certificate_until(name: &str, year: i32) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
