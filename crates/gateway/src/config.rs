@@ -264,13 +264,17 @@ impl Default for ConnectionsPart {
 }
 
 impl Config {
-    /// What of it has no effect, for people.
+    /// Returns what of it has no effect, and which of its certificates are not valid now. Packets
+    /// go on without etcd and the API, so neither is a reason not to start.
     #[must_use]
-    pub fn warning(&self) -> Option<&'static str> {
-        self.ignores_fleet.then_some(
-            "[fleet] has no effect: store.kind is not \"etcd\", where the members of a fleet find \
-             each other",
-        )
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = self.invalid_certificates();
+        if self.ignores_fleet {
+            let text = "[fleet] has no effect: store.kind is not \"etcd\", where the members of a \
+                        fleet find each other";
+            warnings.push(text.to_owned());
+        }
+        warnings
     }
 
     /// Reads a file, and everything that it names.

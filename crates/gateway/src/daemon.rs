@@ -44,12 +44,8 @@ const STALLED: Duration = Duration::from_secs(5);
 pub fn run(file: &Path, start_path: impl FnOnce(&Config, &Arc<Tables>) -> Result<Arc<dyn DataPath>>) -> Result<()> {
     let config = Config::read(file)?;
     let log = log(&config)?;
-    if let Some(warning) = config.warning() {
+    for warning in config.warnings() {
         tracing::warn!("{warning}");
-    }
-    // Packets go on without etcd, so this is no reason to stop.
-    for problem in config.invalid_certificates() {
-        tracing::error!("{problem}");
     }
     make_parent(&config.store, 0o700, "store.path")?;
     make_parent(&config.socket.path, 0o755, "api.socket")?;
@@ -235,7 +231,9 @@ async fn reread(file: &Path, mut before: Config, model: &Model, log: &Log, renew
     let read = Config::read(file).map_err(anyhow::Error::from);
     // What may fail is first, and of that what changes something is last.
     let possible = read.and_then(|after| {
-        let invalid = after.invalid_certificates();
+        // Others may be renewed while one is not.
+        let (known, mut invalid) = (before.invalid_certificates(), after.invalid_certificates());
+        invalid.retain(|problem| !known.contains(problem));
         ensure!(invalid.is_empty(), "{}", invalid.join("; "));
         let keys = renewable.read_keys(&before, &after)?;
         let running = before.running(&after);

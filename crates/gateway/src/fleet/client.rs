@@ -52,7 +52,7 @@ impl fmt::Debug for EtcdTls {
 }
 
 impl EtcdOptions {
-    /// Returns why etcd refuses the gateway's certificate now, if that is so.
+    /// Returns why the gateway's certificate for etcd is not valid now, if that is so.
     pub(crate) fn invalid_certificate(&self) -> Option<String> {
         let (certificate, _) = self.tls.as_ref()?.identity.as_ref()?;
         let why = certificate::invalidity(certificate)?;

@@ -173,7 +173,7 @@ impl Follower {
         let unread = (sync.damaged(), sync.newer());
         let state = match sync.state(now) {
             State::CutOff(why) => State::CutOff(match self.door.options().invalid_certificate() {
-                Some(invalid) => format!("{invalid}; {why}"),
+                Some(invalid) => format!("{why}; {invalid}"),
                 None => why,
             }),
             state => state,

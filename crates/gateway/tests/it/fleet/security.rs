@@ -6,7 +6,7 @@ use std::time::Duration;
 use ringside_netlab::wait_until;
 
 use super::Etcd;
-use super::common::daemon::{Daemon, binary, free_port, put_neighbor, refusal};
+use super::common::daemon::{Daemon, binary, free_port, put_neighbor};
 use super::common::etcd::{IMPATIENT, configure, gateway, program};
 use super::common::metrics::scrape;
 use super::common::{Folder, certificate, certificate_until};
@@ -86,13 +86,21 @@ fn certificates_are_changed_while_it_runs() {
         gateway.log().contains(&format!("nothing was changed: {text}"))
     });
     let folder = gateway.stop();
+    // The unit's ExecStartPre.
     let mut check = binary();
     check.arg("--check").arg("--config").arg(folder.join("gateway.toml"));
-    let said = refusal(check);
-    assert!(said.contains(text), "{said}");
+    let checked = check.output().unwrap();
+    let said = String::from_utf8_lossy(&checked.stdout);
+    assert!(checked.status.success() && said.contains(text), "{checked:?}");
     let mut gateway = Daemon::start_in(folder);
+    assert!(gateway.log().contains(text), "{}", gateway.log());
     gateway.wait("why it is cut off", |gateway| {
         String::from_utf8_lossy(&gateway.ctl(&["health"]).stdout).contains(text)
+    });
+    // It reads its configuration again all the same.
+    gateway.signal("HUP");
+    gateway.wait("a reload", |gateway| {
+        gateway.log().contains("the configuration was read again")
     });
     // No key or name of a certificate is in the log.
     assert!(!gateway.log().contains("PRIVATE"), "{}", gateway.log());
