@@ -521,8 +521,8 @@ pub(super) fn tempfile() -> std::io::Result<File> {
     Ok(File::from(memfd_create("ringside-lab", MemfdFlags::CLOEXEC)?))
 }
 
-/// Starts a client of `iperf3 -s`. A server closes its port for a moment between two clients, so one
-/// that is refused is started again for [`START`].
+/// Starts a client of `iperf3 -s`. The server closes its port for a moment between two clients, so
+/// a client that it refuses is started again for [`START`].
 fn start_iperf3_client(
     from: &Arc<Namespace>,
     (at, port): (Ipv4Addr, u16),
@@ -537,14 +537,20 @@ fn start_iperf3_client(
             .args(options);
         let mut client = Program::start("iperf3", client, cpus)?;
         let mut ended = None;
-        wait_until(START, || {
+        let is_decided = wait_until(START_INSIDE, || {
             ended = client.check().err();
-            ended.is_some() || is_connected(from, port)
+            ended.is_some() || is_connected(from, (at, port))
         });
-        match ended {
-            Some(error) if begun.elapsed() < START && error.to_string().contains("Connection refused") => {}
-            Some(error) => return Err(error),
-            None => return Ok(client),
+        let Some(error) = ended else {
+            ensure!(
+                is_decided,
+                "iperf3 is not connected to {at} port {port} after {START_INSIDE:?}"
+            );
+            return Ok(client);
+        };
+        let is_refused = error.to_string().contains("Connection refused");
+        if !is_refused || begun.elapsed() >= START {
+            return Err(error);
         }
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -552,23 +558,23 @@ fn start_iperf3_client(
 
 /// Returns whether somebody listens on a TCP port in a namespace.
 pub(crate) fn listens(namespace: &Namespace, port: u16) -> bool {
-    has_tcp_socket(namespace, |own, _, state| own == port && state == "0A")
+    let end = format!(":{port:04X}");
+    has_tcp_socket(namespace, |own, _, state| own.ends_with(&end) && state == "0A")
 }
 
-/// Returns whether somebody in a namespace is connected to a TCP port.
-fn is_connected(namespace: &Namespace, port: u16) -> bool {
-    has_tcp_socket(namespace, |_, other, state| other == port && state == "01")
+/// Returns whether somebody in a namespace is connected to a TCP port of this address.
+fn is_connected(namespace: &Namespace, (at, port): (Ipv4Addr, u16)) -> bool {
+    let there = format!("{:08X}:{port:04X}", u32::from_ne_bytes(at.octets()));
+    has_tcp_socket(namespace, |_, other, state| other == there && state == "01")
 }
 
-/// Returns whether a namespace has a TCP socket by its port, the other end's port, and its state in
-/// hexadecimal (`net/tcp_states.h`).
-fn has_tcp_socket(namespace: &Namespace, is_wanted: impl Fn(u16, u16, &str) -> bool + Sync) -> bool {
-    let port = |address: &str| u16::from_str_radix(address.rsplit_once(':')?.1, 16).ok();
+/// Returns whether a namespace has a TCP socket by its address, the other end's, and its state, all
+/// as `/proc/net/tcp` has them (`net/tcp_states.h`).
+fn has_tcp_socket(namespace: &Namespace, is_wanted: impl Fn(&str, &str, &str) -> bool + Sync) -> bool {
     let is_it = |line: &str| {
         let mut fields = line.split_ascii_whitespace().skip(1);
         let mut next = || fields.next().unwrap_or_default();
-        let (own, other, state) = (port(next()), port(next()), next());
-        matches!((own, other), (Some(own), Some(other)) if is_wanted(own, other, state))
+        is_wanted(next(), next(), next())
     };
     let look = || {
         ["tcp", "tcp6"].iter().any(|file| {

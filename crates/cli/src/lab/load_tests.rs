@@ -57,6 +57,15 @@ fn messages_on_standard_error_are_not_part_of_the_json() {
     assert!(error.ends_with("(exit status 3): begins; cannot go on"), "{error}");
 }
 
+/// Returns how many TCP resets this namespace has sent.
+fn resets_sent() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/net/snmp").expect("counters");
+    let mut tcp = text.lines().filter(|line| line.starts_with("Tcp: "));
+    let [names, values] = [(); 2].map(|()| tcp.next().expect("a line of TCP").split(' '));
+    let (_, value) = names.zip(values).find(|(name, _)| *name == "OutRsts").expect("OutRsts");
+    value.parse().expect("a number")
+}
+
 /// As between two clients of a server in a guest.
 #[test]
 fn a_client_that_is_refused_is_started_again_until_the_server_listens() {
@@ -71,11 +80,13 @@ fn a_client_that_is_refused_is_started_again_until_the_server_listens() {
     // A program ends with the thread that started it.
     std::thread::scope(|scope| {
         let client = scope.spawn(|| {
-            let mut client = start_iperf3_client(&lab.a.ns, (at, port), &options, &[]).expect("connected");
-            assert!(is_connected(&lab.a.ns, port));
-            client.check().expect("it goes on");
+            let client = start_iperf3_client(&lab.a.ns, (at, port), &options, &[]);
+            let mut client = client.expect("connected");
+            assert!(is_connected(&lab.a.ns, (at, port)));
+            client.check().expect("the client runs");
         });
-        std::thread::sleep(Duration::from_millis(500));
+        let is_refused = || lab.b.ns.run(resets_sent) > 0;
+        assert!(wait_until(START, is_refused), "the client is refused first");
         let _server = Program::start("iperf3 -s", server, &[]).expect("a server");
         client.join().expect("it connects");
     });
