@@ -127,7 +127,7 @@ pub(crate) enum Command {
     /// Build paths from one file (hosts, links, guests, load), measure each idle and loaded, and report it
     #[cfg(feature = "full")]
     Lab(lab::Args),
-    /// Tell whether and how well AF_XDP works here, by doing it; what is in the way, and the command that fixes it
+    /// Test AF_XDP here, and show problems with the commands that fix them
     #[cfg(feature = "full")]
     Doctor(doctor::Args),
     /// Show what an interface and the kernel can do for XDP and AF_XDP

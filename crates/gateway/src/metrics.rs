@@ -100,7 +100,8 @@ impl Metrics {
             _ => return refuse(StatusCode::NOT_FOUND, "the metrics are at /metrics\n"),
         }
         let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
-        let (kind, text) = match accept.is_some_and(|accept| accept.contains("application/openmetrics-text")) {
+        let is_asked = |accept: &str| accept.contains("application/openmetrics-text");
+        let (kind, text) = match accept.is_some_and(is_asked) {
             true => (
                 "application/openmetrics-text; version=1.0.0; charset=utf-8",
                 self.text(),

@@ -1,4 +1,4 @@
-//! What was found: a fact that is fine in a line, one that is not with what it means and how to fix it.
+//! Findings: one line each if all is well, and otherwise what it means and how to fix it.
 
 use serde::Serialize;
 

@@ -38,7 +38,7 @@ pub(super) struct Wanted {
     filter: TraceFilter,
     tell: Sender<Traced>,
     ports: Ports,
-    /// There is a fast path for packets to come.
+    /// True if the fast path is enabled.
     is_fast: bool,
     lost: AtomicU64,
 }

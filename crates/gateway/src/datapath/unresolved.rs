@@ -192,8 +192,9 @@ impl Cause {
                     false => String::new(),
                 };
                 format!(
-                    "check whether {hop} is up and reachable by {interface} (`ip neighbour show {hop}`, \
-                     `ip route get {host}`){needs}, or put the host's neighbours with `--host-mac`"
+                    "check whether {hop} is up and reachable by {interface} \
+                     (`ip neighbour show {hop}`, `ip route get {host}`){needs}, or put the host's \
+                     neighbours with `--host-mac`"
                 )
             }
         }
@@ -268,15 +269,15 @@ impl UnresolvedHosts {
         self.has_entries.store(!entries.is_empty(), Ordering::Relaxed);
     }
 
-    /// Removes hosts that no packet came for lately, or whose cause `is_over`. To be called now and
-    /// then.
+    /// Removes hosts that no packet came for lately, or whose cause `is_over`. The resolver calls
+    /// this once a second.
     pub(super) fn expire(&self, now: u64, is_over: impl Fn(&Cause) -> bool) {
         if !self.has_entries.load(Ordering::Relaxed) {
             return;
         }
         let mut entries = self.lock();
-        let is_lately = |entry: &Entry| now.saturating_sub(entry.last) < ENTRY_TIMEOUT;
-        entries.retain(|_, entry| is_lately(entry) && !is_over(&entry.cause));
+        let is_recent = |entry: &Entry| now.saturating_sub(entry.last) < ENTRY_TIMEOUT;
+        entries.retain(|_, entry| is_recent(entry) && !is_over(&entry.cause));
         self.has_entries.store(!entries.is_empty(), Ordering::Relaxed);
     }
 

@@ -21,7 +21,7 @@ use super::unresolved::{Cause, ENTRY_TIMEOUT};
 pub(super) const NO_ANSWER: Duration = Duration::from_secs(2);
 /// Time after the loss of a MAC address from which a host is not sent to any more, half a second
 /// above [`NO_ANSWER`]: the kernel's third request leaves after two seconds.
-const MAC_LOST: Duration = Duration::from_millis(2500);
+const MAC_LOST_TIMEOUT: Duration = NO_ANSWER.saturating_add(Duration::from_millis(500));
 /// A MAC address is checked after so long.
 const CHECK: Duration = Duration::from_secs(3);
 /// MAC addresses that are checked with each look.
@@ -103,10 +103,10 @@ impl Hop {
     }
 
     /// Notes that the kernel lost the MAC address. Clears it and returns true if that was
-    /// [`MAC_LOST`] ago.
+    /// [`MAC_LOST_TIMEOUT`] ago.
     pub(super) fn note_lost_mac(&mut self) -> bool {
         let begun = *self.mac_lost_at.get_or_insert_with(Instant::now);
-        if begun.elapsed() < MAC_LOST {
+        if begun.elapsed() < MAC_LOST_TIMEOUT {
             return false;
         }
         let now = Some(Instant::now());

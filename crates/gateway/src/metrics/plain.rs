@@ -1,7 +1,7 @@
 //! Prometheus' text format 0.0.4, for scrapers that do not ask for OpenMetrics.
 
-/// Converts OpenMetrics text. The lines of metrics are the same. What `# HELP` and `# TYPE` name is
-/// a metric, suffix included, and there are fewer types.
+/// Converts OpenMetrics text. `# HELP` and `# TYPE` name the sample, with its suffix, and there is
+/// no type `info`.
 pub(super) fn from_openmetrics(text: &str) -> String {
     let (mut plain, mut help) = (String::with_capacity(text.len()), None);
     for line in text.lines() {
@@ -12,8 +12,6 @@ pub(super) fn from_openmetrics(text: &str) -> String {
                 let (suffix, kind) = match kind {
                     "counter" => ("_total", "counter"),
                     "info" => ("_info", "gauge"),
-                    "stateset" => ("", "gauge"),
-                    "unknown" => ("", "untyped"),
                     kind => ("", kind),
                 };
                 if let Some((_, text)) = help.take().filter(|(of, _)| *of == name) {
@@ -37,12 +35,18 @@ mod tests {
         let open = "# HELP x_build Version.\n# TYPE x_build info\nx_build_info{version=\"1\"} 1\n\
                     # HELP x_packets Packets sent.\n# TYPE x_packets counter\nx_packets_total 7\n\
                     # HELP x_wait_seconds Time.\n# TYPE x_wait_seconds gauge\n\
-                    # UNIT x_wait_seconds seconds\nx_wait_seconds 0.5\n# EOF\n";
+                    # UNIT x_wait_seconds seconds\nx_wait_seconds 0.5\n\
+                    # HELP x_long_seconds Times.\n# TYPE x_long_seconds histogram\n\
+                    # UNIT x_long_seconds seconds\nx_long_seconds_sum 0.5\n\
+                    x_long_seconds_count 1\nx_long_seconds_bucket{le=\"1.0\"} 1\n# EOF\n";
         let plain = "# HELP x_build_info Version.\n# TYPE x_build_info gauge\n\
                      x_build_info{version=\"1\"} 1\n\
                      # HELP x_packets_total Packets sent.\n# TYPE x_packets_total counter\n\
                      x_packets_total 7\n\
-                     # HELP x_wait_seconds Time.\n# TYPE x_wait_seconds gauge\nx_wait_seconds 0.5\n";
+                     # HELP x_wait_seconds Time.\n# TYPE x_wait_seconds gauge\nx_wait_seconds 0.5\n\
+                     # HELP x_long_seconds Times.\n# TYPE x_long_seconds histogram\n\
+                     x_long_seconds_sum 0.5\nx_long_seconds_count 1\n\
+                     x_long_seconds_bucket{le=\"1.0\"} 1\n";
         assert_eq!(from_openmetrics(open), plain);
     }
 }

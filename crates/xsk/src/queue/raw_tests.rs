@@ -26,7 +26,7 @@ impl Raw {
     pub(super) fn open(lab: &ringside_netlab::Lab, case: Case, options: QueueOptions) -> Self {
         let mut queue = case.sender(&lab.a, options);
         let geometry = *queue.bound.umem.geometry();
-        // With zero-copy the first ones are on the fill ring, for packets of the host. None come here.
+        // With zero-copy the first ones are on the fill ring for the host, which gets no packets here.
         let host_frames = u64::from(queue.report().host_frames);
         let start = u64::from(geometry.packet_offset());
         let addresses = (0..host_frames).map(|n| n * u64::from(geometry.frame_size()) + start);
